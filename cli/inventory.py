@@ -1,0 +1,121 @@
+"""Reads TARGET: an inventory file, host names, or ``@local``, in pyinfra's own form.
+
+pyinfra's loader is part of its command line, which is being rewritten and is
+not for others to import; the form of the files is public.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import runpy
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyinfra.api import Inventory
+from pyinfra.api.exceptions import InventoryError, NoGroupError
+from pyinfra.api.host import Host
+
+
+class TargetError(Exception):
+    """The target cannot be read; the text says what to write."""
+
+
+Group = tuple[list[Any], dict[str, Any]]
+
+
+def load(target: str, data: dict[str, Any] | None = None) -> Inventory:
+    """Return the inventory that a target names.
+
+    ``data`` is given to every host, over what the inventory says. Raises
+    TargetError for a file that is not there or cannot be run.
+    """
+    path = Path(target)
+    if path.suffix == ".py" or ("/" in target and not target.startswith("@")) or path.is_file():
+        groups = _groups_of_file(path)
+    else:
+        names = [name.strip() for name in target.split(",") if name.strip()]
+        if not names:
+            raise TargetError("no target: write an inventory file, host names, or @local")
+        groups = {"all": (list(names), {})}
+    all_hosts = groups.pop("all")
+    try:
+        return Inventory(all_hosts, override_data=data or {}, **groups)  # type: ignore[no-untyped-call]
+    except (InventoryError, KeyError, NotImplementedError) as error:
+        raise TargetError(f"{target}: {error}") from None
+
+
+def _groups_of_file(path: Path) -> dict[str, Group]:
+    if not path.is_file():
+        raise TargetError(f"{path}: there is no such inventory file")
+    variables = _run(path)
+    groups: dict[str, Group] = {}
+    for name, value in variables.items():
+        if name.startswith("_") or not isinstance(value, list | tuple):
+            continue
+        hosts, data = value if _is_group_with_data(value) else (value, {})
+        if all(isinstance(host, str | tuple) for host in hosts):
+            groups[name] = (list(hosts), dict(data))
+    if not groups:
+        raise TargetError(f"{path}: names no hosts: write a list, such as gpu_nodes = ['10.0.0.5']")
+    names: dict[str, Any] = {}
+    for hosts, _ in groups.values():
+        for host in hosts:
+            names.setdefault(host[0] if isinstance(host, tuple) else host, host)
+    groups.setdefault("all", (list(names), {}))
+    groups.setdefault(path.stem, (list(names), {}))
+    for folder in dict.fromkeys((Path.cwd() / "group_data", path.resolve().parent / "group_data")):
+        for file in sorted(folder.glob("*.py")) if folder.is_dir() else ():
+            group = groups.setdefault(file.stem, ([], {}))
+            group[1].update(_group_data(file))
+    return groups
+
+
+def _is_group_with_data(value: Sequence[Any]) -> bool:
+    return (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and isinstance(value[0], list | tuple)
+        and isinstance(value[1], dict)
+    )
+
+
+def _run(path: Path) -> dict[str, Any]:
+    try:
+        return runpy.run_path(str(path))
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise TargetError(f"{path}: line {where.lineno}: {type(error).__name__}: {error}") from None
+
+
+def _group_data(path: Path) -> dict[str, Any]:
+    variables = _run(path)
+    imported = {
+        (alias.asname or alias.name).split(".")[0]
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    return {k: v for k, v in variables.items() if not k.startswith("_") and k not in imported}
+
+
+def limited(inventory: Inventory, patterns: Sequence[str]) -> list[Host] | None:
+    """Return the hosts that ``--limit`` leaves (group names or patterns), or None for all.
+
+    Raises TargetError for a pattern that no host and no group matches.
+    """
+    if not patterns:
+        return None
+    kept: dict[str, Host] = {}
+    for pattern in patterns:
+        try:
+            hosts = inventory.get_group(pattern)
+        except NoGroupError:
+            hosts = [host for host in inventory if fnmatch.fnmatch(host.name, pattern)]
+        if not hosts:
+            known = ", ".join(sorted(host.name for host in inventory))
+            raise TargetError(f"--limit {pattern}: no host or group of that name; hosts: {known}")
+        kept.update({host.name: host for host in hosts})
+    return list(kept.values())

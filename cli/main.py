@@ -1,0 +1,53 @@
+"""The command line: sglang-node COMMAND TARGET."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from cli import commands
+from cli.context import Stop
+from cli.exits import Exit
+from cli.inventory import TargetError
+from plans.version import VERSION
+
+HELP = """Turn Linux hosts with NVIDIA GPUs into verified SGLang endpoints, and keep them so.
+
+TARGET is an inventory file of pyinfra (inventories/site.py), host names, or
+@local for this very machine.
+
+\b
+Exit codes: 0 done, nothing wrong; 1 failed on a node; 2 wrong usage or bad
+input; 3 refused; 4 (plan --check) changes pending; 5 verification failed;
+130 interrupted.
+"""
+
+
+@click.group(help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="sglang-node")
+def cli() -> None:
+    """Hold the commands."""
+
+
+for _command in commands.ALL:
+    cli.add_command(_command)
+
+
+def run() -> None:
+    """Run the command line and end the process with its exit code."""
+    try:
+        cli(standalone_mode=False)
+    except Stop as stop:
+        for message in stop.messages:
+            click.echo(message, err=True)
+        sys.exit(int(stop.code))
+    except TargetError as error:
+        click.echo(str(error), err=True)
+        sys.exit(int(Exit.USAGE))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(int(Exit.USAGE))
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted: what systemd was told goes on; run the command again", err=True)
+        sys.exit(int(Exit.INTERRUPTED))

@@ -1,0 +1,142 @@
+"""The options that several commands share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from cli.context import Run
+from cli.wishes import one_box
+from plans.wishes import DEFAULT_OUTPUT_CAP, DEFAULT_TOKENS_PER_SECOND
+
+Function = Callable[..., Any]
+
+
+def _stack(*options: Function) -> Callable[[Function], Function]:
+    def decorate(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+COMMON = _stack(
+    click.argument("target"),
+    click.option(
+        "--json", "as_json", is_flag=True, help="One JSON document on stdout, all else on stderr."
+    ),
+    click.option(
+        "--limit",
+        multiple=True,
+        metavar="NAME",
+        help="Only these hosts or groups; may be repeated.",
+    ),
+    click.option(
+        "-v",
+        "--verbose",
+        "verbosity",
+        count=True,
+        help="Say more; -vv shows what is run, -vvv what it prints.",
+    ),
+    click.option("--no-color", is_flag=True, help="No colour (also NO_COLOR)."),
+    click.option("--sudo", is_flag=True, help="Become root on the nodes with sudo."),
+)
+
+ONE_BOX = _stack(
+    click.option(
+        "--model", metavar="ID|PATH", help="For one box: a model of the hub, or a path on the node."
+    ),
+    click.option("--revision", help="Of the hub model: branch, tag or commit."),
+    click.option("--name", help="Of the service; else made from the model's."),
+    click.option("--served-name", help="The model's name for clients; else the model itself."),
+    click.option(
+        "--kind", type=click.Choice(["generate", "embed", "rerank"]), help="What the service does."
+    ),
+    click.option("--port", type=int, help="Where it listens [30000]."),
+    click.option("--address", help="Where it listens [127.0.0.1: this node alone]."),
+    click.option(
+        "--tp-size", type=int, help="Tensor parallel size: GPUs that share the model [1]."
+    ),
+    click.option("--gpus", help="all, indexes (0,1) or UUIDs."),
+    click.option(
+        "--argument",
+        multiple=True,
+        metavar="FLAG=VALUE",
+        help="Argument of sglang serve; may be repeated.",
+    ),
+    click.option(
+        "--env",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Environment of the server; may be repeated.",
+    ),
+    click.option(
+        "--output-cap",
+        type=int,
+        help=f"Longest answer in tokens; the stop deadline counts on it [{DEFAULT_OUTPUT_CAP}].",
+    ),
+    click.option(
+        "--tokens-per-second",
+        type=float,
+        help=f"Slowest rate of one request [{DEFAULT_TOKENS_PER_SECOND:g}].",
+    ),
+    click.option("--release", help="SGLang's version; else the newest that the node can run."),
+    click.option("--image", help="Image of that release in a registry of yours, with its tag."),
+    click.option(
+        "--runtime",
+        type=click.Choice(["auto", "image", "wheel"]),
+        help="How SGLang gets onto the node [auto].",
+    ),
+    click.option(
+        "--forward-compat",
+        is_flag=True,
+        help="Allow CUDA forward compatibility (explain FORWARD_COMPAT).",
+    ),
+    click.option(
+        "--cu129-override",
+        is_flag=True,
+        help="Run the CUDA 12.9 image on a driver it refuses (explain CU129_OVERRIDE).",
+    ),
+    click.option(
+        "--unsupported",
+        is_flag=True,
+        help="Go on where the operating system is not a supported one.",
+    ),
+)
+
+_ONE_BOX_KEYS = (
+    "model", "revision", "name", "served_name", "kind", "port", "address", "tp_size", "gpus",
+    "argument", "env", "output_cap", "tokens_per_second", "release", "image", "runtime",
+    "forward_compat", "cu129_override", "unsupported",
+)  # fmt: skip
+
+
+def with_run(function: Function) -> Function:
+    """Give a command its ``Run`` in place of the shared options."""
+
+    @functools.wraps(function)
+    def wrapped(
+        target: str,
+        as_json: bool,
+        limit: tuple[str, ...],
+        verbosity: int,
+        no_color: bool,
+        sudo: bool,
+        **options: Any,
+    ) -> Any:
+        box = {key: options.pop(key) for key in _ONE_BOX_KEYS if key in options}
+        run = Run(target, as_json, limit, verbosity, no_color, sudo)
+        if box:
+            data = one_box(box)
+            if data is not None and target.endswith(".py"):
+                raise click.UsageError(
+                    "an inventory says itself what its nodes serve: change it there, or name a host"
+                )
+            run.data = data
+        return function(run, **options)
+
+    return wrapped

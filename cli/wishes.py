@@ -1,0 +1,68 @@
+"""Where a command's wishes come from: the inventory's data, or the options for one box."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import click
+import yaml
+
+from plans.wishes import DEFAULT_OUTPUT_CAP
+
+NODE_KEYS = ("release", "image", "runtime", "forward_compat", "cu129_override", "unsupported")
+
+
+def one_box(options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the data of an inventory that the options of one service amount to.
+
+    ``options`` are the command line's, by parameter name; None where no
+    service was given there. Raises click.UsageError.
+    """
+    given = {k: v for k, v in options.items() if v not in (None, (), False)}
+    if "model" not in given:
+        extra = [k for k in given if k not in NODE_KEYS]
+        if extra:
+            raise click.UsageError(
+                f"--{extra[0].replace('_', '-')} goes with --model: name the model"
+            )
+        return dict(given) or None
+    service: dict[str, Any] = {
+        key: value for key, value in given.items() if key not in (*NODE_KEYS, "argument", "env")
+    }
+    service.setdefault("name", _name_of(str(given["model"])))
+    # Offered for one box, and said in --help and the plan: an inventory must name its own.
+    service.setdefault("output_cap", DEFAULT_OUTPUT_CAP)
+    if "gpus" in service:
+        service["gpus"] = _gpus(service["gpus"])
+    service["arguments"] = dict(_pair(text, "--argument") for text in given.get("argument", ()))
+    service["arguments"] = {k: _value(v) for k, v in service["arguments"].items()}
+    service["environment"] = dict(_pair(text, "--env") for text in given.get("env", ()))
+    node = {key: given[key] for key in NODE_KEYS if key in given}
+    return {**node, "services": [service]}
+
+
+def _name_of(model: str) -> str:
+    last = model.rstrip("/").rsplit("/", 1)[-1].lower()
+    return re.sub(r"[^a-z0-9]+", "-", last).strip("-")[:40].strip("-") or "sglang"
+
+
+def _gpus(text: str) -> Any:
+    if text == "all":
+        return text
+    return [int(word) if word.strip().isdigit() else word.strip() for word in text.split(",")]
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"{option} {text!r}: write NAME=VALUE")
+    return name, value
+
+
+def _value(text: str) -> Any:
+    try:
+        return yaml.safe_load(text) if text else ""
+    except yaml.YAMLError:
+        return text

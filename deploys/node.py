@@ -1,0 +1,211 @@
+"""What every deploy does with one node: survey it, plan, and register the operations.
+
+Nothing here raises for a bad node: in pyinfra one exception in deploy code ends
+the run for every host. A node that cannot go on is marked as failed instead.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyinfra import logger
+from pyinfra.api.host import Host
+from pyinfra.context import ContextObject
+
+from facts.records import Survey
+from facts.survey import SurveyRequest, read_survey
+from locks.lockfile import LockError, read_lock
+from locks.records import Lock
+from locks.where import lock_path
+from operations import files, image, service
+from operations.outcomes import outcome_of
+from plans import paths
+from plans.deployed import all_deployed
+from plans.make import make_plan
+from plans.plan import NodePlan, ServicePlan
+from plans.refusals import Refusal
+from plans.scripts import Take
+from plans.version import VERSION
+from plans.wishes import Wishes, WishesError, read_wishes
+
+DATA_KEY = "sglang"
+"""Key of a host's or group's data under which the operator's wishes stand."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the operator chose for this run."""
+
+    lock: Lock | None
+    discard_edits: bool = False
+
+
+def request_for(wishes: Wishes | None) -> SurveyRequest:
+    """Return what to survey for these wishes; None asks for what is deployed alone."""
+    services = wishes.services if wishes else ()
+    spaces = [paths.STATE, paths.CACHES, paths.WEIGHTS, "/opt/sglang"]
+    if wishes:
+        spaces += [wishes.paths.weights, wishes.paths.caches]
+    spaces += [one.model for one in services if one.is_local]
+    return SurveyRequest(
+        spaces=tuple(dict.fromkeys(spaces)),
+        texts=(paths.UNIT,),
+        deployments=paths.DEPLOYMENTS,
+        version=VERSION,
+    )
+
+
+def wishes_of(host: Host) -> Wishes | None:
+    """Return the wishes of a host's data, or None where it has none. Raises WishesError."""
+    data = host.data.get(DATA_KEY)
+    return None if data is None else read_wishes(data, host.name)
+
+
+def fail(host: Host, sentence: str) -> None:
+    """Mark a node as failed, with a sentence that says why; the others go on."""
+    outcome_of(host).failures.append(sentence)
+    logger.error(f"{host.print_prefix}{sentence}")
+    if isinstance(host, ContextObject):
+        host = host._get_module()  # type: ignore[no-untyped-call]
+    host.state.fail_hosts({host})  # type: ignore[no-untyped-call]
+
+
+def survey_of(host: Host, wishes: Wishes | None) -> Survey | None:
+    """Return a node's survey, read once; None where it failed (the node is then marked)."""
+    return read_survey(host, request_for(wishes))
+
+
+def plan_node(host: Host, wishes: Wishes, options: Options) -> NodePlan | None:
+    """Return the plan of one node, or None where it could not be surveyed."""
+    survey = survey_of(host, wishes)
+    if survey is None:
+        return None
+    return make_plan(survey, wishes, options.lock, VERSION, discard_edits=options.discard_edits)
+
+
+def refuse(host: Host, refusals: Iterable[Refusal]) -> None:
+    """Mark a node as refused, each reason in a line; the others go on."""
+    said = list(refusals)
+    outcome_of(host).refusals.extend(said)
+    for one in said:
+        logger.error(
+            f"{host.print_prefix}{one.code}: {one.seen}. Needed: {one.needed}. {one.advice}"
+        )
+    real = host._get_module() if isinstance(host, ContextObject) else host  # type: ignore[no-untyped-call]
+    real.state.fail_hosts({real})
+
+
+def apply_plan(plan: NodePlan) -> None:
+    """Register the operations that make a plan true, service by service.
+
+    Everything slow is done while the old service serves; the switch comes last.
+    """
+    for one in plan.services:
+        apply_service(plan, one)
+
+
+def apply_service(plan: NodePlan, one: ServicePlan) -> None:
+    """Register the operations of one service."""
+    image.present(plan=one, name=f"Fetch the image of {one.name}")
+    files.deployment(plan=one, name=f"Write the deployment of {one.name}")
+    service.switched(plan=one, name=f"Start {one.name}")
+    if one.act != "none" and one.launch is not None:
+        service.verified(
+            service=one.launch.service,
+            release=one.decision.release or "",
+            number=one.number,
+            record={
+                "deployment": one.number,
+                "release": one.decision.release,
+                "image": one.launch.image,
+                "build": one.launch.build.key,
+            },
+            name=f"Verify {one.name}",
+        )
+
+
+def verify_node(host: Host, only: tuple[str, ...] = ()) -> None:
+    """Register the verify of every service that is deployed on a node."""
+    survey = survey_of(host, None)
+    if survey is None:
+        return
+    found = all_deployed(survey)
+    missing = [name for name in only if name not in found]
+    if missing or not found:
+        seen = ", ".join(found) or "no service"
+        fail(host, f"{', '.join(missing) or 'nothing'} is deployed here: there is {seen}")
+        return
+    for name, one in found.items():
+        if not only or name in only:
+            service.verified(
+                service=one.service, release=one.release, number=one.number, name=f"Verify {name}"
+            )
+
+
+def remove_from(host: Host, only: tuple[str, ...] = (), take: Take | None = None) -> None:
+    """Register the removal of a node's services, or of some of them."""
+    survey = survey_of(host, None)
+    if survey is None:
+        return
+    there = tuple(sorted(survey.services))
+    unknown = [name for name in only if name not in there]
+    if unknown:
+        fail(host, f"{', '.join(unknown)} is not here: there is {', '.join(there) or 'nothing'}")
+        return
+    service.removed(services=only or there, take=take or Take(), name="Remove")
+
+
+# --- for the deploys under plain pyinfra
+
+
+def lock_beside_inventory() -> Lock | None:
+    """Return the lock beside the inventory that pyinfra was called with.
+
+    pyinfra tells a deploy everything but the path of its inventory, so that is
+    looked up among its own arguments. Raises LockError.
+    """
+    for word in sys.argv[1:]:
+        if not word.startswith("-") and (Path(word).is_file() or word.startswith("@")):
+            return read_lock(lock_path(word))
+    return None
+
+
+def plan_under_pyinfra(host: Host) -> NodePlan | None:
+    """Return the plan that ``deploys/bootstrap.py`` applies, or None: the node is then marked."""
+    try:
+        wishes = wishes_of(host)
+        lock = lock_beside_inventory()
+    except WishesError as error:
+        for message in error.messages:
+            fail(host, message)
+        return None
+    except LockError as error:
+        fail(host, str(error))
+        return None
+    if wishes is None:
+        fail(host, f"no data under the key {DATA_KEY!r}: see inventories/example.py")
+        return None
+    plan = plan_node(host, wishes, Options(lock))
+    if plan is None:
+        return None
+    if plan.refusals:
+        refuse(host, plan.refusals)
+        return None
+    if plan.unresolved:
+        refuse(
+            host,
+            [
+                Refusal(
+                    "LOCK_UNRESOLVED",
+                    one,
+                    "an image by digest and a model by commit",
+                    "make the lock first: sglang-node lock INVENTORY",
+                )
+                for one in plan.unresolved
+            ],
+        )
+        return None
+    return plan

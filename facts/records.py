@@ -1,0 +1,330 @@
+"""What a survey says about a node: typed, frozen records.
+
+Every value that a node may fail to give has the type ``T | Unknown``. An
+``Unknown`` says why there is no value, and is never equal to a good one: what
+depends on it refuses, or says what it assumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeGuard, TypeVar
+
+SCHEMA = 1
+"""Version of the survey's format: its first line carries it."""
+
+Why = Literal["absent", "unreadable", "unsupported", "malformed"]
+"""Why a value is not known.
+
+absent: the thing itself is not there (no such program, file, unit).
+unreadable: it is there and could not be read (permission, time limit, crash).
+unsupported: it was read, and says that this device or version has no such value.
+malformed: it was read, and is not of the form it should have.
+"""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A value that the survey could not give; ``text`` is what was seen instead."""
+
+    why: Why
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.why} ({self.text})" if self.text else self.why
+
+
+ABSENT = Unknown("absent")
+UNSUPPORTED = Unknown("unsupported")
+
+
+def known(value: T | Unknown) -> TypeGuard[T]:
+    """Say whether ``value`` is a value (and not an ``Unknown``)."""
+    return not isinstance(value, Unknown)
+
+
+@dataclass(frozen=True)
+class Host:
+    """The machine and its operating system."""
+
+    architecture: str | Unknown = ABSENT  # "x86_64", "aarch64", as uname -m says
+    kernel: str | Unknown = ABSENT
+    os_id: str | Unknown = ABSENT  # ID of os-release: "ubuntu", "debian", "rhel"
+    os_version: str | Unknown = ABSENT  # VERSION_ID: "24.04"
+    os_name: str | Unknown = ABSENT  # PRETTY_NAME
+    os_like: tuple[str, ...] = ()  # ID_LIKE
+    dgx_version: str | Unknown = (
+        ABSENT  # DGX_SWBUILD_VERSION or DGX_OTA_VERSION of /etc/dgx-release
+    )
+    glibc: str | Unknown = ABSENT  # "2.39"
+    boot_id: str | Unknown = ABSENT
+    wsl: bool = False
+    tegra: bool = False
+    l4t_major: int | Unknown = ABSENT
+    vgpu_host: bool = False  # runs NVIDIA's vGPU manager
+    memory_total_bytes: int | Unknown = ABSENT
+    memory_available_bytes: int | Unknown = ABSENT
+    swap_total_bytes: int | Unknown = ABSENT
+    uid: int | Unknown = ABSENT  # of the user who ran the survey
+    user: str | Unknown = ABSENT
+    can_sudo: bool | Unknown = ABSENT  # sudo -n works without a password
+    http_client: str | Unknown = ABSENT  # "curl", "python3" or "wget": what can ask over HTTP there
+    selinux: str | Unknown = ABSENT  # "Enforcing", "Permissive", "Disabled"
+    time_epoch: int | Unknown = ABSENT  # the node's clock, seconds
+
+
+@dataclass(frozen=True)
+class MigDevice:
+    """One MIG device of a GPU."""
+
+    index: int
+    gpu_instance: int
+    compute_instance: int
+    uuid: str | Unknown = ABSENT
+    memory_total_mib: int | Unknown = ABSENT
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process that holds memory of a GPU."""
+
+    pid: int
+    name: str
+    memory_mib: int | Unknown
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as nvidia-smi gives it (query form and -q -x together)."""
+
+    index: int
+    name: str
+    uuid: str | Unknown = ABSENT
+    compute_capability: str | Unknown = ABSENT  # "8.9"
+    memory_total_mib: int | Unknown = ABSENT
+    memory_used_mib: int | Unknown = ABSENT
+    bus_id: str | Unknown = ABSENT
+    brand: str | Unknown = ABSENT  # NVML's: "NVIDIA", "Tesla", "GeForce", "NVIDIA RTX", "Quadro"
+    virtualization_mode: str | Unknown = ABSENT  # "None", "Pass-Through", "VGPU", "Host VGPU"
+    license_status: str | Unknown = ABSENT  # of a vGPU guest
+    mig_enabled: bool | Unknown = ABSENT
+    mig_pending: bool | Unknown = ABSENT  # the mode that a reset will bring
+    mig_devices: tuple[MigDevice, ...] = ()
+    persistence: bool | Unknown = ABSENT
+    addressing_mode: str | Unknown = ABSENT
+    ecc_uncorrected: int | Unknown = ABSENT  # volatile, all kinds together
+    remapped_pending: bool | Unknown = ABSENT
+    remapped_failure: bool | Unknown = ABSENT
+    recovery_action: str | Unknown = ABSENT  # "None", "Reset", "Reboot", "Drain and Reset", ...
+    fabric_state: str | Unknown = ABSENT  # "Completed", "In Progress", "Not Started"
+    fabric_status: str | Unknown = ABSENT  # "Success", ...
+    fault: str | None = (
+        None  # text that says the GPU is lost or broken: "ERR!", "[GPU requires reset]"
+    )
+    processes: tuple[GpuProcess, ...] = ()
+
+
+@dataclass(frozen=True)
+class Smi:
+    """How nvidia-smi ended."""
+
+    exit_code: int | Unknown = ABSENT  # absent: no such program; unreadable: it never returned
+    text: str = ""  # its output where it failed, else ""
+    path: str | Unknown = ABSENT
+    source: Literal["query", "xml", "table"] | None = None  # which form gave the list of GPUs
+
+
+@dataclass(frozen=True)
+class Nvidia:
+    """Driver, kernel module and GPUs."""
+
+    smi: Smi = Smi()
+    driver_version: str | Unknown = ABSENT
+    cuda_version: str | Unknown = ABSENT  # of nvidia-smi's header: decides nothing but under WSL
+    smi_version: str | Unknown = ABSENT
+    module_version: str | Unknown = ABSENT  # of /proc/driver/nvidia/version
+    module_kind: Literal["open", "proprietary"] | Unknown = ABSENT
+    gpus: tuple[Gpu, ...] = ()
+    pci_devices: int | Unknown = ABSENT  # NVIDIA display/3D controllers that the PCI bus shows
+    fabricmanager: str | Unknown = ABSENT  # ActiveState of nvidia-fabricmanager.service
+    fabricmanager_version: str | Unknown = ABSENT
+    persistenced: str | Unknown = ABSENT  # ActiveState of nvidia-persistenced.service
+    nvlsm: bool | Unknown = ABSENT  # NVLink subnet manager is installed
+    nvswitch: bool = False  # /dev/nvidia-nvswitch* is there
+    nouveau: bool = False  # the nouveau module is loaded
+
+
+@dataclass(frozen=True)
+class CdiDevice:
+    """A device as the node's CDI specifications list it: ``nvidia.com/gpu=0``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class LocalImage:
+    """An image in Docker's store."""
+
+    repository: str
+    tag: str | None
+    digest: str | None  # of the manifest it was pulled by: "sha256:..."
+    config_digest: str  # Docker's image id: "sha256:..."
+
+
+@dataclass(frozen=True)
+class GpuContainer:
+    """A running container that uses GPUs."""
+
+    id: str
+    name: str
+    image: str
+    mode: Literal["cdi", "runtime", "legacy", "devices"]
+
+
+@dataclass(frozen=True)
+class Docker:
+    """The container engine."""
+
+    client: str | Unknown = ABSENT  # path of the docker program
+    client_version: str | Unknown = ABSENT
+    server_version: str | Unknown = (
+        ABSENT  # absent: no daemon; unreadable: no permission, no answer
+    )
+    snap: bool = False
+    rootless: bool = False
+    storage_driver: str | Unknown = ABSENT
+    root_dir: str | Unknown = ABSENT  # where the store is: /var/lib/docker
+    image_store_dir: str | Unknown = ABSENT  # with the containerd image store: containerd's root
+    runtimes: tuple[str, ...] = ()
+    cgroup_driver: str | Unknown = ABSENT
+    cgroup_version: str | Unknown = ABSENT
+    live_restore: bool | Unknown = ABSENT
+    cdi_dirs: tuple[str, ...] = ()  # as the daemon reports them; () is CDI off
+    cdi_devices: tuple[
+        str, ...
+    ] = ()  # "nvidia.com/gpu=0", from the specifications in those directories
+    images: tuple[LocalImage, ...] = ()
+    gpu_containers: tuple[GpuContainer, ...] = ()
+    containers: Mapping[str, str] = field(
+        default_factory=dict
+    )  # name -> state of our own (sglang-*)
+    nvidia_ctk_version: str | Unknown = ABSENT
+    nvidia_runtime_mode: str | Unknown = ABSENT  # mode of nvidia-container-runtime/config.toml
+    podman_version: str | Unknown = ABSENT
+
+
+@dataclass(frozen=True)
+class Space:
+    """A path that the toolkit writes to or reads, and the file system it is on."""
+
+    path: str  # as asked
+    exists: bool
+    existing: str  # the nearest parent that exists
+    mount: str | Unknown = ABSENT
+    file_system: str | Unknown = ABSENT  # "ext4", "nfs4", "overlay"
+    free_bytes: int | Unknown = ABSENT
+    read_only: bool | Unknown = ABSENT
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A TCP socket that listens."""
+
+    address: str  # "127.0.0.1", "0.0.0.0", "::"
+    port: int
+    pid: int | Unknown
+    process: str | Unknown
+
+
+@dataclass(frozen=True)
+class ManagedFile:
+    """A file that the toolkit wrote, or whose place it would write to."""
+
+    path: str
+    exists: bool
+    sha256: str | Unknown = ABSENT
+    mode: str | Unknown = ABSENT  # "0644"
+    owner: str | Unknown = ABSENT  # "root:root"
+    text: str | Unknown = ABSENT  # of files without secrets, for a diff; else absent
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a running service said when the survey asked it."""
+
+    ready: int | Unknown  # HTTP status of its ready endpoint
+    model_names: tuple[str, ...] | Unknown  # ids at /v1/models
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    """One ``sglang@NAME.service`` on the node."""
+
+    name: str
+    load_state: str | Unknown = ABSENT
+    active_state: str | Unknown = ABSENT  # "active", "activating", "failed", "inactive"
+    sub_state: str | Unknown = ABSENT
+    result: str | Unknown = ABSENT  # "success", "exit-code", "timeout", "start-limit-hit"
+    unit_file_state: str | Unknown = ABSENT  # "enabled", "disabled", "masked"
+    main_pid: int | Unknown = ABSENT
+    restarts: int | Unknown = ABSENT  # NRestarts
+    invocation_id: str | Unknown = ABSENT
+    active_since: str | Unknown = ABSENT
+    status_text: str | Unknown = ABSENT
+    need_daemon_reload: bool | Unknown = ABSENT
+    exec_main_status: int | Unknown = ABSENT
+    fragment_path: str | Unknown = ABSENT
+    drop_ins: tuple[str, ...] = ()
+    current: int | Unknown = ABSENT  # number of the deployment that `current` points to
+    previous: int | Unknown = ABSENT
+    deployments: tuple[int, ...] = ()
+    launch: Mapping[str, str] = field(default_factory=dict)  # launch.env of the current deployment
+    record: str | Unknown = ABSENT  # text of record.json of the current deployment
+    plan: str | Unknown = ABSENT  # text of plan.json of the current deployment
+    answer: Answer | Unknown = ABSENT
+    container_image: str | Unknown = ABSENT  # image id that the running container uses
+    container_started: str | Unknown = ABSENT
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that the wheel runtime may use: a Python, a compiler, an nvcc."""
+
+    path: str
+    version: str | Unknown
+    detail: str | Unknown = ABSENT  # Python: where Python.h is; CUDA_HOME: what is missing in it
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """What the wheel runtime would find."""
+
+    pythons: tuple[Program, ...] = ()
+    compilers: tuple[Program, ...] = ()
+    nvccs: tuple[Program, ...] = ()
+    cuda_homes: tuple[Program, ...] = ()
+    ninja: str | Unknown = ABSENT
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Everything read from a node, in one round trip."""
+
+    node: str
+    schema: int = SCHEMA
+    version: str = ""  # of the toolkit whose program ran
+    seconds: float | Unknown = ABSENT  # how long it took on the node
+    unfinished: tuple[str, ...] = ()  # parts that did not return before the deadline
+    host: Host = Host()
+    systemd_version: int | Unknown = ABSENT
+    systemd_state: str | Unknown = ABSENT  # "running", "degraded", "offline"
+    nvidia: Nvidia = Nvidia()
+    docker: Docker = Docker()
+    spaces: Mapping[str, Space] = field(default_factory=dict)
+    listeners: tuple[Listener, ...] | Unknown = ABSENT
+    services: Mapping[str, ServiceState] = field(default_factory=dict)
+    files: Mapping[str, ManagedFile] = field(default_factory=dict)
+    toolchain: Toolchain = Toolchain()

@@ -1,0 +1,1 @@
+"""What the outside world says, written down once: image tags, model revisions, `sglang.lock`."""

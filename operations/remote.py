@@ -1,0 +1,68 @@
+"""What all operations share: one remote command that runs a program, shown while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyinfra.api import StringCommand
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
+from pyinfra.connectors.util import CommandOutput
+from typing_extensions import override
+
+from operations.outcomes import outcome_of
+from plans.scripts import REFUSAL_MARK
+
+Judge = Callable[[State, Host, bool, CommandOutput], bool]
+"""Takes how a program ended and what it printed; says whether the operation succeeded."""
+
+
+class Program(StringCommand):
+    """A POSIX shell program, sent over standard input to ``sh -s`` on the node.
+
+    The program is in no argument list and no log. ``show`` prints its output as
+    it comes, so that long work shows progress. ``judge`` reads it when it ended.
+    """
+
+    def __init__(
+        self, text: str, what: str, *, show: bool = True, judge: Judge | None = None
+    ) -> None:
+        # The colon is a command that does nothing: it names the program in logs.
+        super().__init__(f": {what}; exec sh -s", _stdin=text)
+        self.show = show
+        self.judge = judge
+
+    @override
+    def execute(self, state: State, host: Host, connector_arguments: Any) -> Any:
+        connector_arguments.update(self.connector_arguments)
+        ok, output = host.run_shell_command(
+            self,
+            print_output=self.show or state.print_output,
+            print_input=state.print_input,
+            **connector_arguments,
+        )
+        if self.judge is not None:
+            ok = self.judge(state, host, ok, output)
+        return ok, output
+
+
+def refusal_of(output: CommandOutput) -> tuple[str, str] | None:
+    """Return the code and sentence with which a program on the node refused, or None."""
+    for line in output.stdout_lines:
+        if line.startswith(REFUSAL_MARK):
+            code, _, sentence = line.removeprefix(REFUSAL_MARK).partition(" ")
+            return code, sentence
+    return None
+
+
+def failing(sentence: str) -> Judge:
+    """Return a judge that keeps ``sentence``, and the program's last word, where it failed."""
+
+    def judge(state: State, host: Host, ok: bool, output: CommandOutput) -> bool:
+        if not ok:
+            last = [line for line in (*output.stdout_lines, *output.stderr_lines) if line.strip()]
+            outcome_of(host).failures.append(f"{sentence}: {last[-1]}" if last else sentence)
+        return ok
+
+    return judge

@@ -1,0 +1,93 @@
+"""Where things are on a node: the one home of every path the toolkit uses there.
+
+The layout and the reasons for it are in the README, "On the node".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+UNIT_NAME = "sglang@.service"
+UNIT = "/etc/systemd/system/sglang@.service"
+DROP_IN_NAME = "10-toolkit.conf"
+STATE = "/var/lib/sglang"
+DEPLOYMENTS = f"{STATE}/deployments"
+RECORDS = f"{STATE}/records"
+WEIGHTS = f"{STATE}/hub"
+CACHES = "/var/cache/sglang"
+PYTHONS = "/opt/sglang/python"
+ENVIRONMENTS = "/opt/sglang/environments"
+CREDENTIALS = "/etc/sglang/credentials"
+RUN = "/run/sglang"
+
+SERVER_YAML = "server.yaml"
+LAUNCH_ENV = "launch.env"
+CONTAINER_ENV = "container.env"
+PLAN_JSON = "plan.json"
+RECORD_JSON = "record.json"
+GATE = "ready-gate"
+
+DEPLOYMENT_FILES = (SERVER_YAML, LAUNCH_ENV, CONTAINER_ENV, GATE, PLAN_JSON)
+"""The files of a deployment that are decided before it starts (the record comes after)."""
+
+
+def unit_of(service: str) -> str:
+    """Return the systemd unit of a service: ``sglang@chat.service``."""
+    return f"sglang@{service}.service"
+
+
+def container_of(service: str) -> str:
+    """Return the name of a service's container: ``sglang-chat``."""
+    return f"sglang-{service}"
+
+
+def slice_of(service: str) -> str:
+    """Return the systemd slice that holds a service's container."""
+    return f"sglang-{service}.slice"
+
+
+def drop_in_dir(service: str) -> str:
+    """Return the directory of a service's drop-ins."""
+    return f"/etc/systemd/system/{unit_of(service)}.d"
+
+
+def drop_in(service: str) -> str:
+    """Return the one drop-in of a service that is the toolkit's."""
+    return f"{drop_in_dir(service)}/{DROP_IN_NAME}"
+
+
+def lock_file(service: str) -> str:
+    """Return the file that one apply at a time holds locked on the node."""
+    return f"{RUN}/{service}.lock"
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """The directory of one deployment of one service."""
+
+    service: str
+    number: int
+
+    @property
+    def directory(self) -> str:
+        """Its path: ``/var/lib/sglang/deployments/chat/7``."""
+        return f"{deployments_of(self.service)}/{self.number}"
+
+    def file(self, name: str) -> str:
+        """Return the path of one of its files."""
+        return f"{self.directory}/{name}"
+
+
+def deployments_of(service: str) -> str:
+    """Return the directory that holds all deployments of a service and its links."""
+    return f"{DEPLOYMENTS}/{service}"
+
+
+def current(service: str) -> str:
+    """Return the link to the deployment that the unit starts from."""
+    return f"{deployments_of(service)}/current"
+
+
+def previous(service: str) -> str:
+    """Return the link to the deployment before it."""
+    return f"{deployments_of(service)}/previous"

@@ -1,0 +1,130 @@
+"""The plan: what should be true of a node and why, and the changes against the survey.
+
+Pure: the same survey, wishes and lock give the same plan. ``apply`` executes
+the plan object itself, so the plan cannot say one thing and apply do another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from facts.records import Survey
+from plans.decision import Decision
+from plans.deployment import Launch, PlannedFile
+from plans.refusals import Caution, Refusal
+
+ChangeKind = Literal[
+    "image",
+    "deployment",
+    "unit",
+    "drop-in",
+    "daemon-reload",
+    "enable",
+    "start",
+    "restart",
+    "verify",
+]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that apply does, and why."""
+
+    kind: ChangeKind
+    what: str
+    why: str
+    service: str | None = None
+    diff: str = ""  # unified, where a text changes
+
+    def as_dict(self) -> dict[str, str]:
+        """Return the form in which it stands in JSON documents, without the diff."""
+        found = {"kind": self.kind, "what": self.what, "why": self.why}
+        if self.service is not None:
+            found["service"] = self.service
+        return found
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What the plan was made from: compared on the node just before the switch."""
+
+    current: int | None  # deployment
+    main_pid: int
+    invocation: str
+    sums: Mapping[str, str]  # path -> SHA-256 of what will be replaced, "absent" where nothing is
+    port_free: int | None  # a port that nobody may have taken meanwhile
+
+
+@dataclass(frozen=True)
+class ServicePlan:
+    """What should be true of one service."""
+
+    name: str
+    decision: Decision
+    launch: Launch | None = None  # None: refused, or the lock does not have its image yet
+    number: int = 0  # of the deployment that it should run
+    files: tuple[PlannedFile, ...] = ()  # of that deployment, the plan itself included
+    new_deployment: bool = False
+    drop_in: PlannedFile | None = None  # None: as it should be
+    unit: PlannedFile | None = None
+    pull: str | None = None  # image to fetch, by digest
+    daemon_reload: bool = False
+    enable: bool = False
+    act: Literal["start", "restart", "wait", "verify", "none"] = "none"
+    guard: Guard | None = None
+    ready: bool = False  # it runs as planned, and answered the survey
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """What should be true of one node, and the changes; or all the reasons against it."""
+
+    node: str
+    decision: Literal["image", "wheel", "refused"]
+    release: str | None
+    image: str | None
+    services: tuple[ServicePlan, ...]
+    refusals: tuple[Refusal, ...] = ()
+    cautions: tuple[Caution, ...] = ()
+    reasons: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    unresolved: tuple[str, ...] = ()  # what the lock does not have yet
+    survey: Survey | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def refused(self) -> bool:
+        """Whether nothing may be changed on this node."""
+        return bool(self.refusals)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the node is as it should be: nothing to change, every service ready."""
+        return not self.refusals and not self.changes and not self.unresolved
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan's JSON form; its names are a contract (README, "Scripts")."""
+        return {
+            "node": self.node,
+            "decision": self.decision,
+            "release": self.release,
+            "image": self.image,
+            "refusals": [refusal.as_dict() for refusal in self.refusals],
+            "cautions": [caution.as_dict() for caution in self.cautions],
+            "reasons": list(self.reasons),
+            "changes": [change.as_dict() for change in self.changes],
+            "unresolved": list(self.unresolved),
+            "services": [
+                {
+                    "name": one.name,
+                    "deployment": one.number or None,
+                    "release": one.decision.release,
+                    "image": one.launch.image if one.launch else one.decision.image,
+                    "gpus": [gpu.index for gpu in one.decision.gpus],
+                    "action": one.act,
+                    "ready": one.ready,
+                }
+                for one in self.services
+            ],
+        }

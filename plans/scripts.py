@@ -1,0 +1,138 @@
+"""The programs that apply, restart, stop, verify and remove run on a node, as text.
+
+Each is one remote command, sent over standard input to ``sh -s``: nothing of it
+stands in an argument list, and a connection that is cut leaves systemd at work.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+
+from plans import arguments, paths
+from plans.deployment import PROBE_FILES, TEMPLATES, PlannedFile, render
+from plans.plan import ServicePlan
+from plans.probe import probes
+from plans.wishes import Service
+from releases.table import get_release, ready_path
+
+REFUSAL_MARK = "@refused "
+"""Begins the line by which a program on the node says that it refused, and why."""
+
+REFUSED_STATUS = 75
+"""Exit status of a program that refused before it changed anything (EX_TEMPFAIL)."""
+
+
+def _text(template: str) -> str:
+    return (TEMPLATES / template).read_text(encoding="utf-8")
+
+
+def write_deployment(directory: str, files: tuple[PlannedFile, ...]) -> str:
+    """Return the program that writes a deployment directory whole or not at all."""
+    return render(
+        "write-deployment.sh.j2",
+        directory=directory,
+        files=[
+            {
+                "name": file.path.rsplit("/", 1)[1],
+                "mode": file.mode,
+                "sha256": file.sha256,
+                "base64": base64.encodebytes(file.text.encode()).decode().rstrip("\n"),
+            }
+            for file in files
+        ],
+    )
+
+
+def pull(image: str) -> str:
+    """Return the program that fetches an image by digest where it is not there yet."""
+    return render("pull.sh.j2", image=image)
+
+
+def switch(plan: ServicePlan) -> str:
+    """Return the program that puts a plan's deployment in place and starts it.
+
+    It refuses as STALE_PLAN where the node is not as the plan saw it.
+    """
+    assert plan.guard is not None
+    assert plan.launch is not None
+    replaced = [file for file in (plan.unit, plan.drop_in) if file is not None]
+    return render(
+        "switch.sh.j2",
+        service=plan.name,
+        unit=paths.unit_of(plan.name),
+        deployments=paths.deployments_of(plan.name),
+        number=plan.number,
+        lock=paths.lock_file(plan.name),
+        guard=plan.guard,
+        replaced=[(file, plan.guard.sums[file.path]) for file in replaced],
+        directories=[f"{plan.launch.cache_directory}/home"]
+        + ([] if plan.launch.service.is_local else [plan.launch.wishes.paths.weights]),
+        switch_links=plan.new_deployment,
+        daemon_reload=plan.daemon_reload,
+        enable=plan.enable,
+        act=plan.act,
+        refusal_mark=REFUSAL_MARK,
+        watch=_text("watch.sh"),
+    )
+
+
+def control(verb: str, service: str) -> str:
+    """Return the program that restarts or stops a service and says what it waited for."""
+    return render("control.sh.j2", verb=verb, unit=paths.unit_of(service), watch=_text("watch.sh"))
+
+
+def verify(service: Service, release: str, number: int) -> str:
+    """Return the program that asks for one generation; ``plans.verification`` judges it."""
+    return render(
+        "verify.sh.j2",
+        unit=paths.unit_of(service.name),
+        directory=paths.Deployment(service.name, number).directory,
+        base=f"http://{arguments.probe_host(service)}:{service.port}",
+        ready_path=ready_path(get_release(release)),
+        tries=[(one.path, file) for one, file in zip(probes(service), PROBE_FILES, strict=False)],
+        http=_text("http.sh"),
+    )
+
+
+def write_record(service: str, number: int, record: str) -> str:
+    """Return the program that writes ``record.json`` of a deployment."""
+    path = paths.Deployment(service, number).file(paths.RECORD_JSON)
+    return (
+        "set -eu\numask 022\n"
+        f"base64 -d > {path}.new <<'EOT'\n"
+        f"{base64.encodebytes(record.encode()).decode()}EOT\n"
+        f"mv -fT {path}.new {path}\n"
+    )
+
+
+@dataclass(frozen=True)
+class Take:
+    """What a remove takes away too, beside what it always does."""
+
+    weights: bool = False
+    records: bool = False
+    drop_ins: bool = False
+
+
+KEPT_MARK = "@kept "
+"""Begins the line by which remove names a thing that it leaves: size, path and what it is."""
+
+
+def remove(services: tuple[str, ...], take: Take, caches: str) -> str:
+    """Return the program that takes services away, drained first, and names what it leaves."""
+    return render(
+        "remove.sh.j2",
+        services=services,
+        take=take,
+        root=paths.DEPLOYMENTS,
+        records=paths.RECORDS,
+        weights=paths.WEIGHTS,
+        caches=caches,
+        state=paths.STATE,
+        run=paths.RUN,
+        drop_ins="/etc/systemd/system",
+        drop_in=paths.DROP_IN_NAME,
+        unit_file=paths.UNIT,
+        watch=_text("watch.sh"),
+    )

@@ -1,0 +1,91 @@
+"""``server.yaml``: the server's arguments, read by SGLang's own ``--config``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from plans.wishes import Service
+
+
+class ArgumentRefused(ValueError):
+    """An argument that SGLang's ``--config`` cannot carry; the text says what to write."""
+
+
+def server_arguments(
+    service: Service, release: str, revision: str | None, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return all arguments of the server: ours first, then the operator's, by flag name.
+
+    ``given`` are the operator's, by flag name with dashes. Raises ArgumentRefused.
+    """
+    ours: dict[str, Any] = {
+        # Inside the container; what the node publishes is the service's own address.
+        "host": "0.0.0.0",
+        "port": service.port,
+        "served-model-name": service.public_name,
+        "tp-size": service.tp_size,
+        "enable-metrics": True,
+    }
+    if revision is not None:
+        ours["revision"] = revision
+    if service.kind in ("embed", "rerank"):
+        ours["is-embedding"] = True
+    return ours | {name: _checked(name, value) for name, value in given.items()}
+
+
+def _checked(name: str, value: Any) -> Any:
+    # The reader turns the file into an argument list (server_args_config_parser.py): None
+    # becomes the word "None", an item of a list goes through str(), and a text that begins
+    # with a dash would be taken for a flag.
+    if value is None:
+        raise ArgumentRefused(f"{name} is null: leave it out to have the server's default")
+    if isinstance(value, list | tuple):
+        return [_item(name, item) for item in value]
+    if isinstance(value, str):
+        return _text(name, value)
+    return value
+
+
+def _item(name: str, item: Any) -> Any:
+    if item is None:
+        raise ArgumentRefused(f"{name} holds null: write a value")
+    if isinstance(item, dict | list | tuple):
+        return json.dumps(item, ensure_ascii=False)
+    if isinstance(item, bool):
+        return str(item).lower()
+    return _text(name, item) if isinstance(item, str) else item
+
+
+def _text(name: str, text: str) -> str:
+    if text.startswith("-"):
+        raise ArgumentRefused(
+            f"{name} is {text!r}: SGLang's --config takes a text that begins with a dash for a flag"
+        )
+    return text
+
+
+def server_yaml(arguments: Mapping[str, Any], comment: str) -> str:
+    """Return the text of ``server.yaml``; every value arrives at the server as it is here."""
+    head = "".join(f"# {line}\n" for line in comment.splitlines())
+    return head + yaml.safe_dump(
+        dict(arguments), allow_unicode=True, sort_keys=False, width=10_000, default_flow_style=False
+    )
+
+
+def command_line(arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the words of arguments that ``--config`` cannot carry."""
+    words: list[str] = []
+    for name, value in arguments.items():
+        if value is True:
+            words.append(f"--{name}")
+        elif value is not False:
+            items = value if isinstance(value, list) else [value]
+            texts = (
+                json.dumps(i, ensure_ascii=False) if isinstance(i, dict) else str(i) for i in items
+            )
+            words += [f"--{name}", *texts]
+    return tuple(words)

@@ -1,0 +1,106 @@
+"""The state of each service on a node, and what has drifted, from its survey alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from facts.records import ServiceState, Survey, known
+from plans import paths
+from plans.make import written_files
+
+
+@dataclass(frozen=True)
+class ServiceLine:
+    """One line of ``status``."""
+
+    node: str
+    name: str
+    release: str
+    runtime: str
+    state: str
+    since: str
+    drift: tuple[str, ...]
+    bad: bool  # it should serve and does not
+
+    HEADER: ClassVar = ("node", "service", "release", "runtime", "state", "since", "drift")
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Its cells, as text."""
+        drift = "; ".join(self.drift) or "none"
+        return (self.node, self.name, self.release, self.runtime, self.state, self.since, drift)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the form in which it stands in JSON documents."""
+        return {
+            "name": self.name,
+            "release": self.release,
+            "runtime": self.runtime,
+            "state": self.state,
+            "since": self.since,
+            "drift": list(self.drift),
+        }
+
+
+def service_lines(survey: Survey) -> list[ServiceLine]:
+    """Return one line for each service on a node, by name."""
+    return [_line(survey, state) for _, state in sorted(survey.services.items())]
+
+
+def _line(survey: Survey, state: ServiceState) -> ServiceLine:
+    word, bad = state_word(state)
+    return ServiceLine(
+        node=survey.node,
+        name=state.name,
+        release=state.launch.get("SGLANG_RELEASE", "unknown"),
+        runtime=state.launch.get("SGLANG_RUNTIME", "unknown"),
+        state=word,
+        since=state.active_since if known(state.active_since) and state.active_since else "-",
+        drift=tuple(drift(survey, state)),
+        bad=bad,
+    )
+
+
+def state_word(state: ServiceState) -> tuple[str, bool]:
+    """Return the state of a service in a few words, and whether it should serve and does not."""
+    active, answer = state.active_state, state.answer
+    result = f": {state.result}" if known(state.result) and state.result != "success" else ""
+    if active == "active":
+        if known(answer) and answer.ready == 200:
+            return "ready", False
+        seen = answer.ready if known(answer) else answer
+        return f"active, not ready ({seen})", True
+    if active == "activating":
+        if state.sub_state == "auto-restart":
+            return f"restarting after a failure{result}", True
+        told = state.status_text if known(state.status_text) and state.status_text else ""
+        return f"starting{': ' + told if told else ''}", False
+    if active == "deactivating":
+        return "stopping: requests in flight are finished", False
+    if active == "failed":
+        return f"failed{result}", True
+    return f"{active}", False
+
+
+def drift(survey: Survey, state: ServiceState) -> list[str]:
+    """Return what is not as the toolkit left it, each in a few words."""
+    found = []
+    for path, sha256 in written_files(state).items():
+        there = survey.files.get(path)
+        if there is not None and known(there.sha256) and there.sha256 != sha256:
+            found.append(f"edited: {path}")
+        elif there is not None and not there.exists:
+            found.append(f"gone: {path}")
+    others = [p for p in state.drop_ins if p != paths.drop_in(state.name)]
+    if others:
+        found.append(f"your drop-ins: {', '.join(path.rsplit('/', 1)[1] for path in others)}")
+    if state.need_daemon_reload is True:
+        found.append("needs daemon-reload")
+    if state.unit_file_state not in ("enabled", "masked") and known(state.unit_file_state):
+        found.append("does not start with the node")
+    if state.unit_file_state == "masked" or state.load_state == "masked":
+        found.append("masked")
+    if known(state.restarts) and state.restarts > 0:
+        found.append(f"restarted {state.restarts} times by itself")
+    return found

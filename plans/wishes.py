@@ -1,0 +1,378 @@
+"""What the operator wants: the data of an inventory, validated as a whole.
+
+In an inventory it stands under the key ``sglang`` of a host or group. Every
+message names the key and says what to write instead; all are given at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import json
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from plans import paths
+
+DEFAULT_OUTPUT_CAP = 16384
+"""Tokens that a default cap lets one answer have; offered, never taken silently."""
+
+DEFAULT_TOKENS_PER_SECOND = 20.0
+"""Tokens per second that the slowest request is assumed to get where nothing is said.
+
+Low on purpose: a deadline that is too long costs nothing while a stop drains.
+"""
+
+SERVICE_NAME = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
+"""Names of services: valid as a file, a container, a unit instance and a slice.
+
+A slice's name may not hold two dashes in a row (systemd.slice(5)).
+"""
+
+HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)?")
+ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class WishesError(Exception):
+    """The operator's data cannot be used; ``messages`` has every reason."""
+
+    def __init__(self, messages: list[str]) -> None:
+        super().__init__("\n".join(messages))
+        self.messages = messages
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=False)
+
+
+def _absolute(value: str) -> str:
+    path = PurePosixPath(value)
+    if not path.is_absolute():
+        raise ValueError(f"is a relative path: write an absolute one, such as /srv/{value}")
+    if ".." in path.parts:
+        raise ValueError("holds '..': write the path it means")
+    # docker's --mount is a CSV with its own quoting, and systemd splits RequiresMountsFor=.
+    if re.search(r"[\s:,\"'\\%$]", value) or not value.isprintable():
+        raise ValueError(
+            "holds white space or one of : , \" ' \\ % $: use a path (or a link) without"
+        )
+    return str(path)
+
+
+AbsolutePath = Annotated[str, AfterValidator(_absolute)]
+
+
+def _not_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("is true or false: write a number")
+    return value
+
+
+Count = Annotated[int, BeforeValidator(_not_bool), Field(ge=1)]
+Seconds = Annotated[float, BeforeValidator(_not_bool), Field(gt=0, le=7 * 24 * 3600)]
+
+
+class Paths(_Model):
+    """Where the big things go on the node."""
+
+    weights: AbsolutePath = paths.WEIGHTS
+    caches: AbsolutePath = paths.CACHES
+
+
+class Limits(_Model):
+    """Resource limits of the container (``docker run --ulimit``); -1 is unlimited.
+
+    SGLang's own compose.yaml has these for memlock (pinned memory, RDMA) and
+    stack; SGLang raises its soft limit of open files as far as the hard one lets
+    it. A host that may not raise them itself, such as a system container, needs
+    lower ones.
+    """
+
+    memlock: Annotated[int, BeforeValidator(_not_bool), Field(ge=-1)] = -1  # bytes
+    stack: Annotated[int, BeforeValidator(_not_bool), Field(ge=-1)] = 67108864  # bytes
+    nofile: Annotated[int, BeforeValidator(_not_bool), Field(ge=-1)] = 1048576  # open files
+
+
+class Registry(_Model):
+    """How the controller asks image registries when it makes the lock."""
+
+    mirrors: dict[str, str] = {}
+    insecure: tuple[str, ...] = ()
+
+
+class Service(_Model):
+    """One ``sglang serve`` under systemd."""
+
+    name: str
+    model: str
+    revision: str | None = None
+    served_name: str | None = None
+    kind: Literal["generate", "embed", "rerank"] = "generate"
+    port: Annotated[int, BeforeValidator(_not_bool), Field(ge=1024, le=65535)] = 30000
+    address: str = "127.0.0.1"
+    tp_size: Count = 1
+    gpus: Literal["all"] | tuple[int | str, ...] = "all"
+    arguments: dict[str, Any] = {}
+    environment: dict[str, str] = {}
+    output_cap: Count | None = None
+    tokens_per_second: Annotated[float, BeforeValidator(_not_bool), Field(gt=0)] = (
+        DEFAULT_TOKENS_PER_SECOND
+    )
+    queue_wait: Annotated[float, BeforeValidator(_not_bool), Field(ge=0)] = 60.0
+    silence_limit: Seconds = 900.0
+    start_limit: Seconds = 3600.0
+    release: str | None = None
+    image: str | None = None
+    runtime: Literal["auto", "image", "wheel"] | None = None
+    shm_size: Annotated[str, Field(pattern=r"^[1-9][0-9]*[bkmg]?$")] = "32g"
+    ulimits: Limits = Limits()
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if len(value) > 40 or not SERVICE_NAME.fullmatch(value):
+            raise ValueError(
+                f"is {value!r}: write lower case letters and digits, joined by single - or _, "
+                "40 at most (what clients see is served_name, which is free)"
+            )
+        return value
+
+    @field_validator("model")
+    @classmethod
+    def _model_is_hub_id_or_path(cls, value: str) -> str:
+        if value.startswith("/"):
+            return _absolute(value)
+        if value.startswith((".", "~")) or not HUB_ID.fullmatch(value):
+            raise ValueError(
+                f"is {value!r}: write a model of the hub (Qwen/Qwen3-8B) or an absolute path on the node"
+            )
+        return value
+
+    @field_validator("address")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        try:
+            return str(ipaddress.ip_address(value))
+        except ValueError:
+            raise ValueError(
+                f"is {value!r}: write an IP address, 127.0.0.1 for this node alone"
+            ) from None
+
+    @field_validator("served_name")
+    @classmethod
+    def _served_name(cls, value: str | None) -> str | None:
+        # SGLang reads a colon in the served name as the start of a LoRA adapter's name.
+        if value is not None and (not value.strip() or not value.isprintable() or ":" in value):
+            raise ValueError("is empty or holds a colon or a control character: write a plain name")
+        return value
+
+    @field_validator("gpus", mode="before")
+    @classmethod
+    def _gpus(cls, value: Any) -> Any:
+        if value == "all":
+            return value
+        if isinstance(value, (str, int)) or not isinstance(value, (list, tuple)):
+            raise ValueError(
+                f"is {value!r}: write 'all' or a list such as [0, 1] or ['GPU-…', 'MIG-…']"
+            )
+        if not value:
+            raise ValueError("is an empty list: write 'all' or name the GPUs")
+        for one in value:
+            if isinstance(one, bool) or not (
+                (isinstance(one, int) and one >= 0)
+                or (isinstance(one, str) and re.fullmatch(r"(?:GPU|MIG)-[0-9A-Za-z/-]+", one))
+            ):
+                raise ValueError(f"holds {one!r}: write indexes (0) or UUIDs ('GPU-…', 'MIG-…')")
+        if len(set(value)) != len(value):
+            raise ValueError("names a GPU twice")
+        return tuple(value)
+
+    @field_validator("environment", mode="before")
+    @classmethod
+    def _environment(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise ValueError("is not a mapping: write {'NAME': 'value'}")
+        for name, text in value.items():
+            if not isinstance(name, str) or not ENVIRONMENT_NAME.fullmatch(name):
+                raise ValueError(f"names {name!r}: write letters, digits and _")
+            if not isinstance(text, str):
+                raise ValueError(f"{name} is {text!r}: write it as text, '{_as_text(text)}'")
+            # docker's --env-file has one line per variable and no quoting.
+            if not all(c.isprintable() or c == "\t" for c in text):
+                raise ValueError(f"{name} holds a line break or control character")
+        return dict(value)
+
+    @field_validator("arguments", mode="before")
+    @classmethod
+    def _arguments(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise ValueError("is not a mapping: write {'mem-fraction-static': 0.85}")
+        for name, given in value.items():
+            if not isinstance(name, str):
+                raise ValueError(f"names {name!r}: write a flag's name as text")
+            try:
+                json.dumps(given, allow_nan=False)
+            except (TypeError, ValueError):
+                raise ValueError(
+                    f"{name} is {given!r}: write text, a number, a list or a mapping"
+                ) from None
+        return dict(value)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the model is a path on the node."""
+        return self.model.startswith("/")
+
+    @property
+    def public_name(self) -> str:
+        """The model name that clients ask for."""
+        return self.served_name or self.model
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    return str(value)
+
+
+class Wishes(_Model):
+    """Everything the operator wants of one node."""
+
+    services: tuple[Service, ...]
+    release: str | None = None
+    image: str | None = None
+    runtime: Literal["auto", "image", "wheel"] = "auto"
+    paths: Paths = Paths()
+    registry: Registry = Registry()
+    forward_compat: bool = False
+    cu129_override: bool = False
+    unsupported: bool = False
+
+    @model_validator(mode="after")
+    def _services_apart(self) -> Wishes:
+        if not self.services:
+            raise ValueError("services: is empty: name one service at least")
+        names = [service.name for service in self.services]
+        for name in sorted({n for n in names if names.count(n) > 1}):
+            raise ValueError(f"services: two are named {name!r}: give each a name of its own")
+        seen: dict[int, Service] = {}
+        for service in self.services:
+            other = seen.setdefault(service.port, service)
+            if other is not service:
+                raise ValueError(
+                    f"services: {other.name} and {service.name} both have port {service.port}: "
+                    f"give one another port, such as {_free_port(self.services)}"
+                )
+        return self
+
+    def release_of(self, service: Service) -> str | None:
+        """Return the release that was named for a service, or None."""
+        return service.release or self.release
+
+    def image_of(self, service: Service) -> str | None:
+        """Return the image that was named for a service, or None."""
+        return service.image or self.image
+
+    def runtime_of(self, service: Service) -> Literal["auto", "image", "wheel"]:
+        """Return the runtime that was asked for a service."""
+        return service.runtime or self.runtime
+
+
+def _free_port(services: tuple[Service, ...]) -> int:
+    taken = {service.port for service in services}
+    return next(port for port in range(30000, 65536) if port not in taken)
+
+
+def read_wishes(data: object, node: str) -> Wishes:
+    """Validate an inventory's data for one node.
+
+    Takes the value under the key ``sglang`` and the node's name. Returns the
+    wishes. Raises WishesError with every message at once; each begins with the
+    node's name and the key.
+    """
+    if not isinstance(data, Mapping):
+        raise WishesError(
+            [
+                f"{node}: sglang: is {type(data).__name__}: write a mapping with 'services', "
+                "as inventories/example.py shows"
+            ]
+        )
+    try:
+        # Through JSON types: an inventory is Python, and lists and tuples are the same to us.
+        return Wishes.model_validate(dict(data))
+    except ValidationError as error:
+        raise WishesError([f"{node}: {line}" for line in _messages(error, data)]) from None
+
+
+def _messages(error: ValidationError, data: Mapping[Any, Any]) -> list[str]:
+    lines = []
+    for one in error.errors(include_url=False):
+        key = _key(one["loc"], data)
+        match one["type"]:
+            case "extra_forbidden":
+                lines.append(f"{key}: is no key of ours{_suggest(one['loc'])}")
+            case "missing":
+                lines.append(f"{key}: is missing: write it{_example(one['loc'])}")
+            case "value_error":
+                text = str(one["ctx"]["error"])
+                lines.append(f"{key}: {text}" if key else text)
+            case _:
+                shown = repr(one.get("input"))
+                shown = shown if len(shown) <= 60 else shown[:57] + "..."
+                lines.append(f"{key}: is {shown}: {one['msg'][0].lower()}{one['msg'][1:]}")
+    return list(dict.fromkeys(lines))
+
+
+def _key(loc: tuple[int | str, ...], data: Mapping[Any, Any]) -> str:
+    words: list[str] = []
+    for place, part in enumerate(loc):
+        if isinstance(part, int):
+            name = _service_name(data, part) if loc[:place] == ("services",) else None
+            words[-1] += f"[{name or part}]"
+        elif part not in ("literal['all']", "tuple[union[int,str],...]"):
+            words.append(str(part))
+    return ".".join(words)
+
+
+def _service_name(data: Mapping[Any, Any], index: int) -> str | None:
+    try:
+        name = data["services"][index]["name"]
+    except (KeyError, IndexError, TypeError):
+        return None
+    return name if isinstance(name, str) and name else None
+
+
+def _suggest(loc: tuple[int | str, ...]) -> str:
+    known = Service.model_fields if "services" in loc else Wishes.model_fields
+    if loc[0] == "paths":
+        known = Paths.model_fields
+    elif loc[0] == "registry":
+        known = Registry.model_fields
+    near = difflib.get_close_matches(str(loc[-1]), known, n=1, cutoff=0.6)
+    if near:
+        return f": write {near[0]}"
+    if "services" in loc:
+        return f": flags of the server go under 'arguments', and the keys are {', '.join(known)}"
+    return f": the keys are {', '.join(known)}"
+
+
+def _example(loc: tuple[int | str, ...]) -> str:
+    examples = {
+        "services": ", such as 'services': [{'name': 'chat', 'model': 'Qwen/Qwen3-8B'}]",
+        "name": ", such as 'name': 'chat'",
+        "model": ", such as 'model': 'Qwen/Qwen3-8B' or 'model': '/srv/models/qwen3-8b'",
+    }
+    return examples.get(str(loc[-1]), "")

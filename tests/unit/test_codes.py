@@ -1,0 +1,71 @@
+"""The catalogue has every code that the source raises, and explains each."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from plans.codes import UnknownCode, catalogue, explain
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("cli", "deploys", "facts", "locks", "operations", "plans", "releases")
+RAISED = re.compile(
+    r"(?:Refusal|Caution|Problem|ReferenceRefused|refuse|caution)\(\s*(?:code=)?\"([A-Z][A-Z0-9_]{2,})\""
+    r"|\bcode=\"([A-Z][A-Z0-9_]{2,})\""
+    r"|code: Literal\[\"([A-Z_]+)\", \"([A-Z_]+)\"\]"
+)
+
+
+def raised() -> dict[str, str]:
+    """Return every code that the source or the data of the rules raises, and where."""
+    found: dict[str, str] = {}
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for match in RAISED.finditer(path.read_text(encoding="utf-8")):
+                for code in filter(None, match.groups()):
+                    found[code] = str(path.relative_to(ROOT))
+    for name in ("rules", "hosts"):
+        data = yaml.safe_load((ROOT / "plans/data" / f"{name}.yaml").read_text(encoding="utf-8"))
+        for one in [*data.get("rules", ()), *data.get("smi", ())]:
+            if one.get("code"):
+                found[one["code"]] = f"plans/data/{name}.yaml"
+        for code in data.get("cautions", ()):
+            found[code] = f"plans/data/{name}.yaml"
+    return found
+
+
+def test_every_code_that_is_raised_is_in_the_catalogue() -> None:
+    missing = {code: where for code, where in raised().items() if code not in catalogue()}
+    assert not missing
+
+
+def test_the_search_for_codes_finds_them() -> None:
+    found = raised()
+    assert {"DRIVER_TOO_OLD", "DOCKER_MISSING", "GPU_DEGRADED", "FORWARD_COMPAT"} <= set(found)
+    assert len(found) > 60
+
+
+@pytest.mark.parametrize("code", sorted(catalogue()))
+def test_a_code_is_told_in_one_sentence_with_ways_out(code: str) -> None:
+    one = explain(code)
+    assert one.title.endswith("."), "a sentence"
+    assert "\n" not in one.title
+    assert all(way.strip() for way in one.ways_out)
+    assert one.as_dict()["code"] == code
+
+
+def test_a_code_is_found_however_it_is_written() -> None:
+    assert explain("driver-too-old") is explain(" DRIVER_TOO_OLD ")
+
+
+def test_a_code_that_is_nearly_right_gets_suggestions() -> None:
+    with pytest.raises(UnknownCode, match="DRIVER_TOO_OLD") as caught:
+        explain("DRIVER_OLD")
+    assert "DRIVER_TOO_OLD" in caught.value.near
+    with pytest.raises(UnknownCode, match="MIG_PENDING"):
+        explain("MIG")
+    with pytest.raises(UnknownCode, match="prints its own"):
+        explain("qqqq")
