@@ -8,7 +8,7 @@ depends on it refuses, or says what it assumes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeGuard, TypeVar
 
 SCHEMA = 1
@@ -328,3 +328,7 @@ class Survey:
     services: Mapping[str, ServiceState] = field(default_factory=dict)
     files: Mapping[str, ManagedFile] = field(default_factory=dict)
     toolchain: Toolchain = Toolchain()
+
+    def to_json(self) -> dict[str, object]:
+        """Return the survey as plain data; pyinfra's own ``fact`` command asks for it by name."""
+        return asdict(self)

@@ -359,7 +359,7 @@ file_state() {
 }
 
 # What may be a secret is masked before it travels, even where none should be.
-secret_keys='^([[:space:]]*"?[A-Za-z_-]*(api[-_]?key|[-_]token|passw(or)?d|secret)"?[[:space:]]*'
+secret_keys='^([[:space:]]*"?[A-Za-z_-]*(api[-_]?key|(hf|hub|auth|access)[-_]token|passw(or)?d)"?[[:space:]]*'
 file_text() {
     [ -f "$1" ] && [ -r "$1" ] || return 127
     echo "$1"
@@ -429,6 +429,13 @@ deployment() {
     done
 }
 
+# Prints the directory of a service's current deployment, by the path that the caller knows, also
+# where a directory above it is a link to somewhere else.
+current_of() {
+    number=$(readlink "$deployments/$1/current") || number=none
+    echo "$deployments/$1/${number##*/}"
+}
+
 setting() {
     sed -n "s/^$1=//p" "$2" | tail -n 1 | tr -d "\"'"
 }
@@ -438,7 +445,7 @@ ask() {
     unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY
     case $2 in
         curl)
-            limit curl -s -m 3 -w '%{http_code}\n' -o "$P.body" "$1" || return
+            limit curl -q -s -m 3 -w '%{http_code}\n' -o "$P.body" "$1" || return
             ;;
         python3)
             limit python3 -c '
@@ -493,7 +500,7 @@ services() {
     item services.show limit systemctl show "--property=$properties" $units
     cp "$P.out" "$P.shown"
     for name in $names; do
-        current=$(readlink -f "$deployments/$name/current")
+        current=$(current_of "$name")
         if [ -f "$current/$launch" ] && active "$name"; then
             # One service that does not answer must not hold up the next.
             (
@@ -504,8 +511,8 @@ services() {
     done
     for name in $names; do
         item deployment deployment "$name"
-        current=$(readlink -f "$deployments/$name/current")
-        for path in "${current:-/nowhere}"/*; do
+        current=$(current_of "$name")
+        for path in "$current"/*; do
             [ -f "$path" ] || continue
             case $deployment_texts in
                 *" ${path##*/} "*) text "$path" ;;

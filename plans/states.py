@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from facts.records import ServiceState, Survey, known
 from plans import paths
-from plans.make import written_files
+from plans.difference import written_files
 
 
 @dataclass(frozen=True)

@@ -67,12 +67,6 @@ class SourcedVersion(Sourced):
     value: Version
 
 
-class SourcedList(Sourced):
-    """A looked-up list of words."""
-
-    values: tuple[str, ...]
-
-
 class MinimumDriver(Record):
     """Names of thresholds in host_rules.yaml."""
 
@@ -306,9 +300,5 @@ class HostRules(Record):
     thresholds: Mapping[str, SourcedVersion]
     driver_branches: tuple[DriverBranch, ...]
     upgrade_target: UpgradeTarget
-    last_branch_before_turing: SourcedVersion
-    require_brands: SourcedList
-    forward_compatible_classes: SourcedList
-    class_brands: Mapping[str, GpuClass]
     classes_by_name: tuple[ClassPattern, ...]
     capability_by_name: tuple[CapabilityPattern, ...]

@@ -26,7 +26,6 @@ from releases.schema import (
     Defect,
     Flag,
     HostRules,
-    Image,
     Record,
     Release,
     ReleaseFile,
@@ -172,11 +171,6 @@ def ready_path(release: Release) -> str:
     return release.endpoints.ready.path
 
 
-def minimum_driver(image: Image) -> str:
-    """Return the oldest driver that runs IMAGE without compatibility libraries or promises."""
-    return HOST_RULES.thresholds[image.minimum_driver.native].value
-
-
 def capability_of(name: str) -> str | None:
     """Return a GPU's compute capability by its name, even a cut one; None if no rule names it."""
     for rule in HOST_RULES.capability_by_name:
@@ -185,14 +179,8 @@ def capability_of(name: str) -> str | None:
     return None
 
 
-def class_of(name: str, brand: str | None = None) -> str | None:
-    """Return a GPU's class by NVML brand, else by name; None if no rule names it.
-
-    A brand that names no class (NVIDIA, Unknown) leaves it to the name.
-    """
-    by_brand = {b.lower(): c for b, c in HOST_RULES.class_brands.items()}
-    if brand is not None and brand.strip().lower() in by_brand:
-        return by_brand[brand.strip().lower()]
+def class_of(name: str) -> str | None:
+    """Return a GPU's class by its (also cut) name; None if no pattern names it."""
     for rule in HOST_RULES.classes_by_name:
         if re.search(rule.pattern, name):
             return rule.name
@@ -295,7 +283,7 @@ def _unknown(release: Release, name: str) -> FlagProblem:
     if older:
         message += f"; the last known release that has it is {older[-1].version}"
         said = older[-1].flags[name].deprecated
-        if said and said != "-":
+        if said and _still_takes(release, said.replace(f"--{name} ", "")):
             suggestion = said
         for known in RELEASES.values():
             for rename in known.renamed:
@@ -310,6 +298,20 @@ def _unknown(release: Release, name: str) -> FlagProblem:
     return FlagProblem(
         flag=name, kind="unknown", severity="refuse", message=message, suggestion=suggestion
     )
+
+
+def _still_takes(release: Release, advice: str) -> bool:
+    """Return whether every flag, and value of it, that SGLang's ADVICE names is in RELEASE.
+
+    What 0.5.19 said to write instead may itself be gone later.
+    """
+    for name, value in re.findall(r"--([a-z0-9-]+)(?:[= ]([a-z0-9_]+))?", advice):
+        flag = release.flags.get(name)
+        if flag is None:
+            return False
+        if "=" + value in advice and value and flag.choices and value not in flag.choices:
+            return False
+    return bool(re.search(r"--[a-z]", advice))
 
 
 def _value_problems(flag: Flag, value: object) -> list[FlagProblem]:

@@ -16,7 +16,7 @@ from .harness.registry import Registry
 # Program on this machine: Debian package that has it.
 NEEDED = {
     "systemd-nspawn": "systemd-container",
-    "debootstrap": "debootstrap",
+    "mmdebstrap": "mmdebstrap",
     "docker-registry": "docker-registry",
     "ip": "iproute2",
     "ssh": "openssh-client",
@@ -26,11 +26,10 @@ NEEDED = {
 def missing() -> list[str]:
     """What keeps this machine from booting nodes, in words; empty where nothing does."""
     reasons = [] if os.geteuid() == 0 else ["not root"]
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     reasons += [
         f"no {program} (package {package})"
         for program, package in NEEDED.items()
-        if not shutil.which(program, path=path)
+        if not shutil.which(program)
     ]
     return reasons
 

@@ -54,6 +54,27 @@ def service(**keys: Any) -> dict[str, Any]:
     return {**base, **keys}
 
 
+def show(node: Node, unit: str, *properties: str) -> dict[str, str]:
+    """Return properties of a unit as systemd shows them."""
+    out = node.run(f"systemctl show --property={','.join(properties)} {unit}").stdout
+    return dict(line.split("=", 1) for line in out.splitlines())
+
+
+def wait_for(node: Node, unit: str, timeout: float = 180, **wanted: str) -> None:
+    """Wait until these properties of a unit have these values."""
+    test = " && ".join(
+        f'[ "$(systemctl show -p {name} --value {unit})" = {value} ]'
+        for name, value in wanted.items()
+    )
+    node.run(f"for i in $(seq {int(timeout * 2)}); do {test} && exit 0; sleep 0.5; done; exit 1")
+
+
+def scheduler_of(node: Node, container: str = "sglang-chat") -> str:
+    """Return the process id, on the node, of a server's scheduler."""
+    listing = f"docker top {container} -eo pid,args | awk '/sglang::scheduler/ {{print $1}}'"
+    return node.run(listing).stdout.split()[0]
+
+
 def count_commands(node: Node) -> None:
     """Give a node a second sshd that writes each incoming command into /root/commands."""
     node.put(
@@ -107,6 +128,8 @@ class Site:
     data: dict[str, Any]
     port: int = 22
     environment: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, Any] = field(default_factory=dict)
+    """What the hosts' own data have beside how to reach them, or instead of it."""
 
     @property
     def inventory(self) -> Path:
@@ -118,7 +141,8 @@ class Site:
         hosts = []
         for node in self.nodes:
             name, keys = node.pyinfra()
-            hosts.append((name, {**keys, "ssh_port": self.port, **self._known_hosts(keys)}))
+            reach = {**keys, "ssh_port": self.port, **self._known_hosts(keys)}
+            hosts.append((name, {**reach, **self.keys}))
         text = f"gpu_nodes = ({hosts!r}, {{'sglang': {self.data!r}}})\n"
         self.inventory.write_text(text, encoding="utf-8")
 
@@ -133,9 +157,19 @@ class Site:
 
     def tool(self, command: str, *words: str, timeout: float = 600) -> Ran:
         """Run ``sglang-node COMMAND INVENTORY WORDS...`` as a user would."""
+        program = [sys.executable, "-m", "cli", command, str(self.inventory), *words]
+        return self._ran(f"sglang-node {command} {' '.join(words)}", program, timeout)
+
+    def pyinfra(self, deploy: str, *words: str, timeout: float = 600) -> Ran:
+        """Run ``pyinfra INVENTORY deploys/DEPLOY.py WORDS...``, with nothing of the tool."""
+        program = [str(Path(sys.executable).with_name("pyinfra")), str(self.inventory)]
+        program += [f"deploys/{deploy}.py", *words]
+        return self._ran(f"pyinfra site.py deploys/{deploy}.py {' '.join(words)}", program, timeout)
+
+    def _ran(self, shown: str, program: list[str], timeout: float) -> Ran:
         self.write()
         ran = subprocess.run(
-            [sys.executable, "-m", "cli", command, str(self.inventory), *words],
+            program,
             cwd=ROOT,
             env={**os.environ, "NO_COLOR": "1", **self.environment},
             capture_output=True,
@@ -144,9 +178,7 @@ class Site:
             stdin=subprocess.DEVNULL,
         )
         # Shown by pytest where a test fails.
-        print(
-            f"$ sglang-node {command} {' '.join(words)} -> {ran.returncode}\n{ran.stdout}{ran.stderr}"
-        )
+        print(f"$ {shown} -> {ran.returncode}\n{ran.stdout}{ran.stderr}")
         return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 

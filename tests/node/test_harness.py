@@ -112,5 +112,10 @@ def test_an_older_host_boots_beside_it(node: Node, node_factory: Callable[..., N
         assert older.run("docker version -f '{{.Server.Version}}'").stdout.startswith("20.10")
         assert older.run("nvidia-smi", check=False).returncode == 127
         older.run(f"timeout 5 bash -c '</dev/tcp/{node.address}/22'")
+        for each in (node, older):
+            each.run("systemd-run --quiet --unit=same sleep 600")
+        for each in (node, older):  # neither systemd sees the processes of the other
+            procs = each.read("/sys/fs/cgroup/system.slice/same.service/cgroup.procs")
+            assert procs.split() == each.run("pgrep -x sleep").stdout.split()
     finally:
         older.discard()

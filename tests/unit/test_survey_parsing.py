@@ -509,3 +509,10 @@ def test_the_fact_turns_every_error_into_one_that_pyinfra_keeps_to_its_node() ->
     with pytest.raises(FactProcessError, match="cut"):
         fact.process(LINES[:30])
     assert fact.default() is None
+
+
+def test_a_survey_is_plain_data_for_pyinfras_own_fact_command() -> None:
+    data = json.loads(json.dumps(parse_survey(LINES, "gpu-1").to_json()))
+    assert data["node"] == "gpu-1"
+    assert data["nvidia"]["gpus"][0]["uuid"].startswith("GPU-")
+    assert data["host"]["selinux"] == {"why": "absent", "text": ""}

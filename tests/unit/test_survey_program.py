@@ -239,7 +239,8 @@ def test_an_nvidia_smi_that_cannot_be_ended_is_abandoned_and_named(
 def test_an_nvidia_smi_that_hangs_is_ended_by_its_time_limit_and_named(
     shell: list[str], tmp_path: Path
 ) -> None:
-    stand_ins = program_in(tmp_path / "bin", "nvidia-smi", "trap '' TERM HUP INT; sleep 31")
+    nap = f"sleep 31.{os.getpid()}"  # its own, so that it is found among those of other tests
+    stand_ins = program_in(tmp_path / "bin", "nvidia-smi", f"trap '' TERM HUP INT; {nap}")
     output, seconds = run(shell, SurveyRequest(deadline_s=4), path=first_only(stand_ins))
     assert seconds < 7
     seen = survey(output)
@@ -247,7 +248,7 @@ def test_an_nvidia_smi_that_hangs_is_ended_by_its_time_limit_and_named(
     assert isinstance(seen.nvidia.smi.exit_code, Unknown)
     assert seen.nvidia.smi.exit_code.why == "unreadable"
     time.sleep(0.2)
-    left = subprocess.run(["pgrep", "-f", "sleep 31$"], capture_output=True, text=True)
+    left = subprocess.run(["pgrep", "-f", f"{nap}$"], capture_output=True, text=True)
     assert left.stdout == "", "what was abandoned and can be ended is ended"
 
 
@@ -368,8 +369,9 @@ def test_services_are_found_by_their_deployments_and_asked_nothing_while_they_do
     drop_ins.mkdir()
     (drop_ins / "10-toolkit.conf").write_text("[Service]\nTimeoutStopSec=90\n")
     (drop_ins / "50-operator.conf").write_text("[Service]\nEnvironment=TOKEN=abc\n")
+    (tmp_path / "linked").symlink_to(tmp_path / "deployments")
     request = SurveyRequest(
-        deployments=str(tmp_path / "deployments"), drop_ins=str(tmp_path / "drop-ins-%")
+        deployments=str(tmp_path / "linked"), drop_ins=str(tmp_path / "drop-ins-%")
     )
     output, _ = run(shell, request)
     assert "hf_secret" not in output
@@ -379,8 +381,9 @@ def test_services_are_found_by_their_deployments_and_asked_nothing_while_they_do
     assert (service.current, service.previous, service.deployments) == (12, 3, (3, 12))
     assert service.launch == {"SGLANG_PORT": "30000", "SGLANG_READY_PATH": "/ready"}
     assert (service.record, service.plan, service.answer) == ("{}\n", ABSENT, ABSENT)
-    assert isinstance(seen.files[f"{deployment}/container.env"].sha256, str)
-    assert seen.files[f"{deployment}/container.env"].text == ABSENT
+    container_env = seen.files[f"{tmp_path}/linked/chat/12/container.env"]
+    assert isinstance(container_env.sha256, str)
+    assert container_env.text == ABSENT
     assert seen.files[f"{drop_ins}/10-toolkit.conf"].text == "[Service]\nTimeoutStopSec=90\n"
     assert seen.files[f"{drop_ins}/50-operator.conf"].text == ABSENT
 

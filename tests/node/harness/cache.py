@@ -49,10 +49,10 @@ def make_once(path: Path, make: Callable[[Path], None], stamp: str = "") -> Path
         if path.is_dir() and mark.is_file() and mark.read_text() == stamp:
             return path
         mark.unlink(missing_ok=True)
-        beside = path.parent / f".{path.name}.making"
-        for old in (beside, path):
-            if old.exists():
-                shutil.rmtree(old)
+        for old in (path, *path.parent.glob(f".{path.name}.making-*")):
+            shutil.rmtree(old, ignore_errors=True)
+        # A name of its own: a program of a killed run may still be writing under the old one.
+        beside = path.parent / f".{path.name}.making-{os.getpid()}"
         beside.mkdir()
         make(beside)
         beside.rename(path)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
-import signal
 import subprocess
 import time
 import uuid
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .cache import HarnessError, run
-from .stage import Stage, children, mount_overlay
+from .stage import Stage, kill, mount_overlay
 
 # Ready for SSH after 1.4 s on an idle machine; the rest is for two cores with much to do.
 BOOT_SECONDS = 90.0
@@ -131,7 +129,7 @@ class Node:
         ]
         env = {"SYSTEMD_SECCOMP": "0", "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
         with open(self.console, "ab") as log:
-            self._process = self.stage.start(argv, log, env)
+            self._process = self.stage.start(self.name, argv, log, env)
         end = time.monotonic() + BOOT_SECONDS
         while self.run("true", check=False, connect_timeout=2).returncode:
             if not self.booted or time.monotonic() > end:
@@ -267,8 +265,7 @@ class Node:
     def cut_power(self) -> None:
         """End all its processes at once. What they wrote stays, unlike after a real power loss."""
         if self._process is not None and self.booted:
-            for init in children(self._process.pid):
-                os.kill(init, signal.SIGKILL)
+            kill(self.stage.cgroup(self.name) / "payload")
             self._process.wait()
         self._process = None
 

@@ -139,16 +139,12 @@ class Registry:
             "version": 0.1,
             "log": {"level": "warn"},
             "storage": {"filesystem": {"rootdirectory": str(root)}, "delete": {"enabled": True}},
-            "http": {
-                "addr": f"{stage.address}:{PORT}",
-                "secret": "for tests",
-                "draintimeout": "1s",  # without it SIGTERM is caught and forgotten
-            },
+            "http": {"addr": f"{stage.address}:{PORT}", "secret": "for tests"},
         }
         config = folder / "config.yml"
         config.write_text(json.dumps(settings))  # JSON is YAML
         with open(folder / "log", "ab") as log:
-            process = stage.start(["docker-registry", "serve", str(config)], log)
+            process = stage.start("registry", ["docker-registry", "serve", str(config)], log)
         registry = cls(f"{stage.address}:{PORT}")
         end = time.monotonic() + 30
         while time.monotonic() < end and process.poll() is None:

@@ -24,9 +24,11 @@ from typing import IO
 NET = "10.213"
 RUNS = 64
 
-# How long a process gets between SIGTERM and SIGKILL at the end, in seconds; a node with a
-# draining SGLang takes longest, and a test run is not there to wait for it.
-PATIENCE = 15.0
+# Numbers are taken on the whole machine, whatever the cache directories are.
+LOCKS = Path("/run/lock")
+
+# How long systemd-nspawn gets to tidy up behind a node that was killed, in seconds; it needs 0.1.
+PATIENCE = 5.0
 
 
 def _ip(*words: str) -> subprocess.CompletedProcess[str]:
@@ -50,21 +52,26 @@ class Stage:
 
         Raises RuntimeError where no number is free or the bridge cannot be made.
         """
-        runs = cache / "runs"
-        runs.mkdir(parents=True, exist_ok=True)
         for number in range(RUNS):
+            bridge = f"sglnodes{number}"
             # The guard inherits the lock: the number is free again when the guard has ended.
-            with open(runs / f".{number}.lock", "w") as lock:
+            with open(LOCKS / f"{bridge}.lock", "a+") as lock:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:
                     continue
-                directory, bridge = runs / str(number), f"sglnode{number}"
-                sweep(directory, bridge)
+                lock.seek(0)
+                left = lock.read()
+                if left:
+                    sweep(Path(left), bridge)
+                directory = cache / "runs" / bridge
                 net = f"{os.environ.get('SGLANG_NODE_NET', NET)}.{number}"
-                if not _is_free(f"{net}.0/24"):
+                if directory.exists() or not _is_free(f"{net}.0/24"):
                     continue
-                (directory / "processes").mkdir(parents=True)
+                lock.truncate(0)
+                lock.write(str(directory))
+                lock.flush()
+                directory.mkdir(parents=True)
                 guard = subprocess.Popen(
                     [sys.executable, __file__, str(directory), bridge],
                     stdin=subprocess.PIPE,
@@ -78,7 +85,7 @@ class Stage:
                 stage.close()
                 raise
             return stage
-        raise RuntimeError(f"all {RUNS} stages under {runs} are taken")
+        raise RuntimeError(f"all {RUNS} networks under {NET} are taken")
 
     def _make_bridge(self) -> None:
         for words in (
@@ -95,20 +102,30 @@ class Stage:
         self._last += 1
         return f"{self.address.rpartition('.')[0]}.{self._last}"
 
+    def cgroup(self, name: str) -> Path:
+        """The control group of what was started under `name`."""
+        return control_groups() / self.bridge / name
+
     def start(
-        self, argv: list[str], log: IO[bytes], env: dict[str, str] | None = None
+        self, name: str, argv: list[str], log: IO[bytes], env: dict[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a program that the guard will end, out of reach of Ctrl-C; output goes to `log`."""
-        process = subprocess.Popen(
-            argv,
+        """Start a program that the guard will end, out of reach of Ctrl-C; output goes to `log`.
+
+        It gets a control group of its own: without one all nodes would share a single tree, and
+        the systemd of one would kill and remove what the systemd of another made.
+        """
+        group = self.cgroup(name)
+        remove_groups(group)
+        group.mkdir(parents=True)
+        enter = 'echo $$ >"$0/cgroup.procs" && exec "$@"'
+        return subprocess.Popen(
+            ["sh", "-c", enter, str(group), *argv],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env={**os.environ, **(env or {})},
             start_new_session=True,
         )
-        (self.directory / "processes" / str(process.pid)).write_text(_born(process.pid))
-        return process
 
     def close(self) -> None:
         """End everything that was started here and wait for it; safe to call twice."""
@@ -129,21 +146,49 @@ def mount_overlay(lower: Path, folder: Path) -> Path:
     return names["root"]
 
 
+def control_groups() -> Path:
+    """Where this machine's control groups of version 2 are mounted."""
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, point, kind, *_ = line.split()
+        if kind == "cgroup2":
+            return Path(point)
+    raise RuntimeError("no cgroup2 file system is mounted on this machine")
+
+
+def kill(group: Path, patience: float = 10.0) -> None:
+    """Kill every process in a control group and below at once, and wait until all are gone."""
+    end = time.monotonic() + patience
+    with suppress(FileNotFoundError):
+        (group / "cgroup.kill").write_text("1")
+        while populated(group) and time.monotonic() < end:
+            time.sleep(0.02)
+
+
+def populated(group: Path) -> bool:
+    """Whether a process lives in a control group or below."""
+    try:
+        return "populated 1" in (group / "cgroup.events").read_text()
+    except OSError:
+        return False
+
+
+def remove_groups(group: Path) -> None:
+    """Remove an empty control group with all below it."""
+    for folder, _, _ in os.walk(group, topdown=False):
+        with suppress(OSError):
+            os.rmdir(folder)
+
+
 def sweep(directory: Path, bridge: str) -> None:
-    """Take away what a run left: its processes (by their ids), mounts, bridge and directory."""
-    folder = directory / "processes"
-    pids = [int(file.name) for file in folder.iterdir()] if folder.is_dir() else []
-    alive = [pid for pid in pids if _born(pid) == (folder / str(pid)).read_text()]
-    for number, patience in ((signal.SIGTERM, PATIENCE), (signal.SIGKILL, 5.0)):
-        # A node's own process 1 may outlive a systemd-nspawn that is killed.
-        inits = [child for pid in alive for child in children(pid)]
-        for pid in [*alive, *(inits if number == signal.SIGKILL else [])]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
-        end = time.monotonic() + patience
-        while alive and time.monotonic() < end:
-            time.sleep(0.05)
-            alive = [pid for pid in alive if _born(pid)]
+    """Take away what a run left: its processes, mounts, bridge and directory."""
+    everything = control_groups() / bridge
+    for payload in everything.glob("*/payload"):  # systemd-nspawn then ends by itself, tidily
+        kill(payload)
+    end = time.monotonic() + PATIENCE
+    while any(map(populated, everything.glob("*/supervisor"))) and time.monotonic() < end:
+        time.sleep(0.02)
+    kill(everything)
+    remove_groups(everything)
     for point in sorted(_mounts_below(directory), reverse=True):
         if subprocess.run(["umount", point], capture_output=True).returncode:
             subprocess.run(["umount", "--lazy", point])
@@ -156,23 +201,6 @@ def sweep(directory: Path, bridge: str) -> None:
 def _mounts_below(directory: Path) -> list[str]:
     points = (line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines())
     return [point for point in points if point.startswith(f"{directory}/")]
-
-
-def children(pid: int) -> list[int]:
-    """The processes that `pid` started and that still run."""
-    try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
-
-
-def _born(pid: int) -> str:
-    """When process `pid` started, in clock ticks since boot; "" where it is gone or a zombie."""
-    try:
-        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if words[0] == "Z" else words[19]
 
 
 def _is_free(net: str) -> bool:

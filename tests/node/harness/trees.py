@@ -1,9 +1,8 @@
-"""Base trees: whole distributions in a directory, made once by debootstrap and never changed."""
+"""Base trees: whole distributions in a directory, made once by mmdebstrap and never changed."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,13 +51,15 @@ def tree(cache: Path, name: str) -> Path:
     wanted = TREES[name]
 
     def make(beside: Path) -> None:
+        # mmdebstrap takes a third of debootstrap's time. Nobody reads these trees' documentation,
+        # and a power loss while one is made costs nothing.
+        unread = (
+            f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("doc", "locale", "man")
+        )
         run(
-            "debootstrap",
-            "--variant=minbase",
-            f"--include={wanted.packages}",
-            wanted.suite,
-            beside,
-            mirror(),
+            *("mmdebstrap", "--quiet", "--mode=root", "--variant=minbase"),
+            *("--dpkgopt=force-unsafe-io", *unread, f"--include={wanted.packages}"),
+            *(wanted.suite, beside, mirror()),
         )
         _strip(beside)
 
@@ -66,14 +67,10 @@ def tree(cache: Path, name: str) -> Path:
 
 
 def _strip(root: Path) -> None:
-    """Take away what every booted node must have of its own, and what nobody reads."""
+    """Take away what every booted node must have of its own."""
     (root / "etc/machine-id").unlink(missing_ok=True)
     for key in (root / "etc/ssh").glob("ssh_host_*"):
         key.unlink()
     units = root / "etc/systemd/system"
     if units.is_dir():  # each node gets one host key; this would make it wait for two more
         (units / "sshd-keygen.service").symlink_to("/dev/null")
-    for folder in ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale"):
-        shutil.rmtree(root / folder, ignore_errors=True)
-        (root / folder).mkdir(parents=True, exist_ok=True)
-    (root / "var/cache/apt/archives/partial").mkdir(parents=True, exist_ok=True)
