@@ -11,7 +11,7 @@ import click
 from pyinfra.api.host import Host
 
 from cli import report
-from cli.context import Run, Stop, outcome_document
+from cli.context import NotDeployed, Run, Stop, outcome_document
 from cli.exits import Exit
 from cli.keep import write_private
 from cli.locking import incomplete, lock_of, made_lock
@@ -19,13 +19,14 @@ from cli.options import COMMON, ONE_BOX, with_run
 from deploys.node import (
     Options,
     apply_plan,
+    not_deployed,
     plan_node,
     remove_from,
     survey_of,
     verify_node,
 )
 from facts.records import Survey
-from facts.survey import raw_survey, read_recorded
+from facts.survey import SurveyError, raw_survey, read_recorded
 from operations import service
 from plans import text
 from plans.codes import UnknownCode
@@ -49,12 +50,15 @@ from plans.version import VERSION
 def survey(run: Run, record: Path | None) -> None:
     """Read what each node is, in one round trip; change nothing."""
     with run.nodes(__file__) as nodes:
-        for host, found in run.gather(nodes.prepare(lambda host: survey_of(host, None))).items():
-            if record is not None:
-                record.mkdir(parents=True, exist_ok=True)
+        surveys = nodes.prepare(lambda host: survey_of(host, None))
+        # Those too that could not be read: they are what a bug report needs.
+        if record is not None:
+            record.mkdir(parents=True, exist_ok=True)
+            for host in surveys:
                 file = record / f"{text.file_name(host.name)}.survey"
                 file.write_text("\n".join(raw_survey(host)) + "\n", encoding="utf-8")
                 run.err.print(f"recorded {file}", markup=False, soft_wrap=True)
+        for host, found in run.gather(surveys).items():
             run.documents.append({"node": host.name, "survey": dataclasses.asdict(found)})
             run.out.print(text.one_line(found), markup=False, soft_wrap=True)
             for line in text.survey_lines(found):
@@ -124,7 +128,11 @@ def plan(
     plans: list[NodePlan] = []
     if surveys is not None:
         for name, one in wishes.items():
-            found = _recorded(surveys, name)
+            try:
+                found = _recorded(surveys, name)
+            except SurveyError as error:
+                run.failed(name, str(error), "SURVEY_FAILED")
+                continue
             plans.append(
                 make_plan(assumed(found), one, existing, VERSION, discard_edits=discard_edits)
             )
@@ -180,7 +188,9 @@ def _assumed(words: tuple[str, ...]) -> Any:
     def change(found: Survey) -> Survey:
         if not changes:
             return found
-        nvidia = dataclasses.replace(found.nvidia, driver_version=changes["driver_version"])
+        # Module and libraries of a driver are of one version.
+        driver = changes["driver_version"]
+        nvidia = dataclasses.replace(found.nvidia, driver_version=driver, module_version=driver)
         return dataclasses.replace(found, nvidia=nvidia)
 
     return change
@@ -285,10 +295,7 @@ def _chosen(found: Survey, only: tuple[str, ...]) -> Any:
     there = all_deployed(found)
     missing = [name for name in only if name not in there]
     if missing or not there:
-        known_names = ", ".join(there) or "no service"
-        raise LookupError(
-            f"{', '.join(missing) or 'nothing'} is deployed here: there is {known_names}"
-        )
+        raise NotDeployed(not_deployed(missing, there))
     return {name: one for name, one in there.items() if not only or name in only}
 
 

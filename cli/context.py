@@ -34,6 +34,10 @@ class Stop(Exception):
         self.messages = messages
 
 
+class NotDeployed(Exception):
+    """A service that is asked for is not on the node; the text says what is."""
+
+
 @dataclass
 class Run:
     """One call of a command."""
@@ -47,6 +51,7 @@ class Run:
     data: dict[str, Any] | None = None  # of one box, given as options
     exits: list[Exit] = field(default_factory=list)
     documents: list[dict[str, Any]] = field(default_factory=list)  # one per node, for --json
+    order: list[str] = field(default_factory=list)  # of the nodes, as the inventory has them
 
     @property
     def out(self) -> Console:
@@ -69,6 +74,7 @@ class Run:
         data = {DATA_KEY: self.data} if self.data is not None else None
         loaded = inventory.load(self.target, data)
         hosts = inventory.limited(loaded, self.limit)
+        self.order = [host.name for host in loaded]
         with session(
             loaded, hosts, sudo=self.sudo, verbosity=self.verbosity, deploy_file=deploy_file
         ) as found:
@@ -119,7 +125,9 @@ class Run:
         good: dict[Host, T] = {}
         for host, result in results.items():
             if isinstance(result, Exception):
-                self.failed(host.name, f"{type(result).__name__}: {result}")
+                own = isinstance(result, NotDeployed)
+                kind = "" if own else f"{type(result).__name__}: "
+                self.failed(host.name, f"{kind}{result}", "NOT_DEPLOYED" if own else "FAILED")
             elif result is None:
                 problem = survey_problem(host)
                 if problem is not None:
@@ -149,7 +157,10 @@ class Run:
     def finish(self, **document: Any) -> None:
         """Print the JSON document, if asked for, and end with the run's exit code."""
         if self.as_json:
-            click.echo(json.dumps({"nodes": self.documents, **document}, ensure_ascii=False))
+            # Nodes that failed were met first; the document has the inventory's order.
+            place = {name: number for number, name in enumerate(self.order)}
+            nodes = sorted(self.documents, key=lambda one: place.get(one["node"], len(place)))
+            click.echo(json.dumps({"nodes": nodes, **document}, ensure_ascii=False))
         code = worst(self.exits)
         if self.is_demo and code in (Exit.REFUSED, Exit.PENDING):
             code = Exit.OK

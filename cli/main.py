@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -48,6 +49,13 @@ def run() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(int(Exit.USAGE))
+    except BrokenPipeError:
+        # Whoever read us has read enough (| head): that is no failure of ours to tell of.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(int(Exit.FAILED))
+    except OSError as error:
+        click.echo(str(error), err=True)
+        sys.exit(int(Exit.FAILED))
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted: what systemd was told goes on; run the command again", err=True)
         sys.exit(int(Exit.INTERRUPTED))

@@ -7,8 +7,9 @@ the run for every host. A node that cannot go on is marked as failed instead.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from pyinfra import logger
@@ -127,6 +128,13 @@ def apply_service(plan: NodePlan, one: ServicePlan) -> None:
         )
 
 
+def not_deployed(missing: Iterable[str], there: Collection[str]) -> str:
+    """Return the sentence for services that are asked for and not there; none is any service."""
+    if not there:
+        return "no service is deployed here"
+    return f"{', '.join(missing)} is not deployed here: there is {', '.join(there)}"
+
+
 def verify_node(host: Host, only: tuple[str, ...] = ()) -> None:
     """Register the verify of every service that is deployed on a node."""
     survey = survey_of(host, None)
@@ -135,8 +143,7 @@ def verify_node(host: Host, only: tuple[str, ...] = ()) -> None:
     found = all_deployed(survey)
     missing = [name for name in only if name not in found]
     if missing or not found:
-        seen = ", ".join(found) or "no service"
-        fail(host, f"{', '.join(missing) or 'nothing'} is deployed here: there is {seen}")
+        fail(host, not_deployed(missing, found))
         return
     for name, one in found.items():
         if not only or name in only:
@@ -161,23 +168,27 @@ def remove_from(host: Host, only: tuple[str, ...] = (), take: Take | None = None
 # --- for the deploys under plain pyinfra
 
 
-def lock_beside_inventory() -> Lock | None:
-    """Return the lock beside the inventory that pyinfra was called with.
+def target_of_pyinfra() -> str | None:
+    """Return the inventory that pyinfra was called with, or None where it was not.
 
     pyinfra tells a deploy everything but the path of its inventory, so that is
-    looked up among its own arguments. Raises LockError.
+    looked up among its own arguments.
     """
-    for word in sys.argv[1:]:
-        if not word.startswith("-") and (Path(word).is_file() or word.startswith("@")):
-            return read_lock(lock_path(word))
-    return None
+    # The inventory stands before the deploy; options with a value may stand before it.
+    words = [word for word in sys.argv[1:] if not word.startswith("-")]
+    here = Path(__file__).resolve().parent
+    before = list(takewhile(lambda word: Path(word).resolve().parent != here, words))
+    named = [word for word in before if Path(word).is_file() or word.startswith("@")]
+    return next(iter(named or before[-1:]), None)
 
 
 def plan_under_pyinfra(host: Host) -> NodePlan | None:
-    """Return the plan that ``deploys/bootstrap.py`` applies, or None: the node is then marked."""
+    """Return the plan that ``deploys/bootstrap.py`` applies,
+    or None: the node is then marked."""
     try:
         wishes = wishes_of(host)
-        lock = lock_beside_inventory()
+        target = target_of_pyinfra()
+        lock = read_lock(lock_path(target)) if target else None
     except WishesError as error:
         for message in error.messages:
             fail(host, message)
@@ -202,7 +213,7 @@ def plan_under_pyinfra(host: Host) -> NodePlan | None:
                     "LOCK_UNRESOLVED",
                     one,
                     "an image by digest and a model by commit",
-                    "make the lock first: sglang-node lock INVENTORY",
+                    f"make the lock first: sglang-node lock {target or 'INVENTORY'}",
                 )
                 for one in plan.unresolved
             ],

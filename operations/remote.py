@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pyinfra import logger
 from pyinfra.api import StringCommand
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
@@ -44,7 +45,8 @@ class Program(StringCommand):
         )
         if self.judge is not None:
             ok = self.judge(state, host, ok, output)
-        return ok, output
+        # pyinfra prints the output of a command that failed: what was not shown stays unshown.
+        return ok, output if self.show else CommandOutput([])
 
 
 def refusal_of(output: CommandOutput) -> tuple[str, str] | None:
@@ -56,13 +58,19 @@ def refusal_of(output: CommandOutput) -> tuple[str, str] | None:
     return None
 
 
+def say_failed(host: Host, sentence: str) -> None:
+    """Keep why an operation failed on a node, and log it for those who run plain pyinfra."""
+    outcome_of(host).failures.append(sentence)
+    logger.error(f"{host.print_prefix}{sentence}")
+
+
 def failing(sentence: str) -> Judge:
     """Return a judge that keeps ``sentence``, and the program's last word, where it failed."""
 
     def judge(state: State, host: Host, ok: bool, output: CommandOutput) -> bool:
         if not ok:
             last = [line for line in (*output.stdout_lines, *output.stderr_lines) if line.strip()]
-            outcome_of(host).failures.append(f"{sentence}: {last[-1]}" if last else sentence)
+            say_failed(host, f"{sentence}: {last[-1]}" if last else sentence)
         return ok
 
     return judge

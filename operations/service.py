@@ -6,6 +6,7 @@ import json
 from collections.abc import Generator, Mapping
 from typing import Any
 
+from pyinfra import logger
 from pyinfra.api import operation
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
@@ -13,7 +14,7 @@ from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import host
 
 from operations.outcomes import outcome_of
-from operations.remote import Judge, Program, failing, refusal_of
+from operations.remote import Judge, Program, failing, refusal_of, say_failed
 from plans import paths, scripts
 from plans.plan import ServicePlan
 from plans.refusals import Refusal
@@ -112,6 +113,8 @@ def verified(
     def judge_it(state: State, host: Host, ok: bool, output: CommandOutput) -> bool:
         verdict = judge(output.stdout_lines, service, release)
         outcome_of(host).verdicts[service.name] = verdict
+        if not verdict.ok:
+            logger.error(f"{host.print_prefix}{service.name}: {verdict.sentence}")
         return verdict.ok
 
     yield Program(
@@ -187,7 +190,7 @@ def _judge_act(service: str, release: str) -> Judge:
                 )
             )
         elif not ok:
-            outcome.failures.append(f"{service} did not start: {_why(lines, release)}")
+            say_failed(host, f"{service} did not start: {_why(lines, release)}")
         return ok
 
     return judge_it

@@ -32,7 +32,7 @@ def deployed(state: ServiceState) -> Deployed | None:
         document = json.loads(state.plan)
         service = Service.model_validate(document["service"])
         return Deployed(service, str(document["release"]), state.current, state)
-    except (ValueError, KeyError, TypeError, ValidationError):
+    except (ValueError, KeyError, TypeError, ValidationError, RecursionError):
         return None
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from facts.records import ServiceState, Survey, known
 from plans import paths
@@ -20,7 +20,7 @@ from plans.deployment import (
 )
 from plans.findings import Findings
 from plans.locked import Image
-from plans.plan import Guard, ServicePlan
+from plans.plan import Act, ChangeKind, Guard, ServicePlan
 from plans.refusals import Caution
 
 
@@ -28,7 +28,7 @@ def own_port(state: ServiceState) -> int | None:
     if state.active_state not in ("active", "activating", "deactivating", "reloading"):
         return None
     port = state.launch.get("SGLANG_PORT", "")
-    return int(port) if port.isdigit() else None
+    return int(port) if re.fullmatch("[0-9]{1,5}", port) else None
 
 
 def difference(
@@ -97,7 +97,7 @@ def difference(
 
     act, why, ready = _act(state, launch, new or new_unit is not None or new_drop_in is not None)
     if act != "none":
-        kind = "verify" if act in ("wait", "verify") else act
+        kind: ChangeKind = "verify" if act == "wait" else act
         found.change(name, kind, paths.unit_of(name), why)
     replaced = [f for f in (new_unit, new_drop_in) if f]
     return replace(
@@ -122,7 +122,7 @@ def difference(
     )
 
 
-def _act(state: ServiceState, launch: Launch, changed: bool) -> tuple[Any, str, bool]:
+def _act(state: ServiceState, launch: Launch, changed: bool) -> tuple[Act, str, bool]:
     active = state.active_state
     if active in ("active", "activating", "reloading"):
         if changed:
@@ -227,7 +227,7 @@ def written_files(state: ServiceState) -> dict[str, str]:
     try:
         files = json.loads(state.plan)["files"]
         return {str(path): str(sha256) for path, sha256 in files.items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
 

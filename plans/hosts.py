@@ -109,16 +109,24 @@ def _machine(survey: Survey) -> list[Refusal]:
         refusals.append(
             Refusal("SYSTEMD_MISSING", seen, f"systemd {limit('SYSTEMD')}, running", advice)
         )
-    if not (known(host.uid) and host.uid == 0) and host.can_sudo is not True:
-        sudo = "sudo needs a password" if host.can_sudo is False else f"sudo: {host.can_sudo}"
+    if not (known(host.uid) and host.uid == 0):
+        user = host.user if known(host.user) else "USER"
+        if host.can_sudo is True:
+            sudo = "which may become root by sudo, but was not asked to"
+            advice = "Add --sudo to the command, or '_sudo': True to the data of the host"
+        else:
+            sudo = "sudo needs a password" if host.can_sudo is False else f"sudo: {host.can_sudo}"
+            advice = (
+                "Connect as root (--ssh-user root), or allow it on the node and add --sudo: "
+                f"echo '{user} ALL=(ALL) NOPASSWD: ALL' | "
+                "sudo tee /etc/sudoers.d/sglang && sudo chmod 0440 /etc/sudoers.d/sglang"
+            )
         refusals.append(
             Refusal(
                 "NEED_ROOT",
                 f"user {host.user} (uid {host.uid}), {sudo}",
                 "root, or sudo without a password",
-                "Connect as root (--ssh-user root), or allow it on the node: "
-                f"echo '{host.user if known(host.user) else 'USER'} ALL=(ALL) NOPASSWD: ALL' | "
-                "sudo tee /etc/sudoers.d/sglang && sudo chmod 0440 /etc/sudoers.d/sglang",
+                advice,
             )
         )
     if not known(host.http_client):

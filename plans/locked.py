@@ -29,7 +29,6 @@ class Image:
 def locked_image(
     service: Service,
     decision: Decision,
-    wishes: Wishes,
     lock: Lock | None,
     survey: Survey,
     found: Findings,

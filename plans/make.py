@@ -10,7 +10,7 @@ from facts.records import ServiceState, Survey, known
 from locks.records import Lock, LockedImage, LockedModel
 from plans import paths
 from plans.build import Build
-from plans.checks import argument_checks, environment_checks
+from plans.checks import argument_checks, environment_checks, split_arguments
 from plans.deadlines import deadlines
 from plans.decision import Decision
 from plans.deployment import Launch
@@ -18,10 +18,10 @@ from plans.difference import difference, own_port
 from plans.findings import Findings
 from plans.gpus import capability_of
 from plans.locked import locked_image, locked_model
-from plans.plan import NodePlan, ServicePlan
+from plans.plan import ChangeKind, NodePlan, ServicePlan
 from plans.refusals import Caution
 from plans.runtime import decide
-from plans.server_yaml import ArgumentRefused, server_arguments
+from plans.server_yaml import ArgumentRefused, check_words, server_arguments
 from plans.wishes import DEFAULT_OUTPUT_CAP, Service, Wishes
 
 
@@ -94,6 +94,8 @@ def _plan_service(
 
     _check_host_for(service, survey, state, found)
     server = _check_wishes_for(service, decision, lock, found)
+    image = locked_image(service, decision, lock, survey, found)
+    model = locked_model(service, lock, found)
     if service.output_cap is None:
         found.refuse(
             "UNBOUNDED_STOP",
@@ -104,8 +106,6 @@ def _plan_service(
             f"set output_cap, for example {DEFAULT_OUTPUT_CAP}",
         )
         return plan
-    image = locked_image(service, decision, wishes, lock, survey, found)
-    model = locked_model(service, lock, found)
     if server is None or image is None or not (service.is_local or model):
         if not decision.refusals:
             _pending_changes(service, state, found)
@@ -192,7 +192,10 @@ def _check_wishes_for(
         model = lock.model(service.model, service.revision or "main")
         revision = model.commit if model else None
     try:
-        return server_arguments(service, decision.release, revision, given)
+        server = server_arguments(service, decision.release, revision, given)
+        _, on_line = split_arguments(server, decision.release)
+        check_words(on_line)
+        return server
     except ArgumentRefused as error:
         found.refuse(
             "ARGUMENT_REFUSED",
@@ -205,7 +208,7 @@ def _check_wishes_for(
 
 
 def _pending_changes(service: Service, state: ServiceState, found: Findings) -> None:
-    verb = "restart" if state.active_state == "active" else "start"
+    verb: ChangeKind = "restart" if state.active_state == "active" else "start"
     what = paths.unit_of(service.name)
     found.change(service.name, "image", "the image", "fetched by its digest, once the lock has it")
     found.change(service.name, "deployment", f"{service.name}", "written once the lock is made")

@@ -27,6 +27,9 @@ ChangeKind = Literal[
     "verify",
 ]
 
+Act = Literal["start", "restart", "wait", "verify", "none"]
+"""What is done with the unit once everything else is in place."""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -72,7 +75,7 @@ class ServicePlan:
     pull: str | None = None  # image to fetch, by digest
     daemon_reload: bool = False
     enable: bool = False
-    act: Literal["start", "restart", "wait", "verify", "none"] = "none"
+    act: Act = "none"
     guard: Guard | None = None
     ready: bool = False  # it runs as planned, and answered the survey
 

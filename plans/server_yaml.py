@@ -76,6 +76,19 @@ def server_yaml(arguments: Mapping[str, Any], comment: str) -> str:
     )
 
 
+def check_words(arguments: Mapping[str, Any]) -> None:
+    """Check arguments that ``--config`` cannot carry. Raises ArgumentRefused.
+
+    They pass through a line of ``launch.env``, which holds no line break.
+    """
+    for name, value in arguments.items():
+        if any(char in word for word in command_line({name: value}) for char in "\n\r\0"):
+            raise ArgumentRefused(
+                f"{name} holds a line break: SGLang's --config cannot carry {name}, and a "
+                "command line cannot carry line breaks"
+            )
+
+
 def command_line(arguments: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the words of arguments that ``--config`` cannot carry."""
     words: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,7 +59,7 @@ def judge(lines: Iterable[str], service: Service, release: str) -> Verdict:
         ok=problem is None,
         sentence=problem or "ready, and it generates",
         answer=answer,
-        milliseconds=int(milliseconds) if milliseconds.isdigit() else None,
+        milliseconds=int(milliseconds) if re.fullmatch("[0-9]{1,12}", milliseconds) else None,
         version=version or None,
         first_answer_seconds=first if isinstance(first, int) else None,
         phases=tuple(p for p in phases if isinstance(p, dict)) if isinstance(phases, list) else (),
@@ -129,7 +130,7 @@ def _read(body: str, service: Service) -> tuple[str | None, str]:
                 return (None if scores else "no score came back"), ", ".join(
                     f"{s:.3g}" for s in scores
                 )
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError):
         return f"the answer is not of the form it should have: {body[:300]}", ""
 
 
@@ -169,5 +170,5 @@ def _model_names(lines: list[str]) -> tuple[str, ...]:
 def _json(lines: Iterable[str]) -> Any:
     try:
         return json.loads("\n".join(lines))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

@@ -224,7 +224,10 @@ class Service(_Model):
             if not isinstance(name, str):
                 raise ValueError(f"names {name!r}: write a flag's name as text")
             try:
-                json.dumps(given, allow_nan=False)
+                # Encoded too: half of a surrogate pair is no text that a file can hold.
+                json.dumps({name: given}, allow_nan=False, ensure_ascii=False).encode()
+            except RecursionError:
+                raise ValueError(f"{name} is nested too deeply") from None
             except (TypeError, ValueError):
                 raise ValueError(
                     f"{name} is {given!r}: write text, a number, a list or a mapping"

@@ -6,7 +6,6 @@ in a real container; its scheduler is killed, or it is stopped with a stream in 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -49,12 +48,6 @@ def put_unit(node: Node, old: str = "", new: str = "") -> None:
     node.run(f"systemctl daemon-reload && systemctl reset-failed {UNIT} 2>/dev/null; true")
 
 
-def start(node: Node, old: str = "", new: str = "") -> None:
-    """Start the service from the unit with one thing changed; it is ready on return."""
-    put_unit(node, old, new)
-    node.run(f"systemctl start {UNIT}")
-
-
 def status_after_a_crash(node: Node) -> tuple[str, str]:
     """Kill the scheduler; return the code and status with which the main process ended."""
     node.run(f"kill -9 {scheduler_of(node)}")
@@ -68,58 +61,37 @@ def test_with_init_a_crash_ends_as_a_failure(node: Node) -> None:
 
 
 def test_without_init_a_crash_looks_like_success(node: Node) -> None:
-    start(node, " --init ", " ")
+    put_unit(node, " --init ", " ")
+    node.run(f"systemctl start {UNIT}")
     assert status_after_a_crash(node) == ("0", "success")
 
 
+def heard_a_stop(node: Node) -> bool:
+    """Whether the server ends within eight seconds of a stop while it still loads."""
+    node.run(f"systemctl start --no-block {UNIT}; sleep 5")
+    pid = int(node.run("docker inspect -f '{{.State.Pid}}' sglang-chat").stdout)
+    assert pid > 0
+    assert show(node, UNIT, "ActiveState") == {"ActiveState": "activating"}
+    node.run(f"systemctl stop --no-block {UNIT}")
+    node.run(f"for i in $(seq 16); do kill -0 {pid} 2>/dev/null || exit 0; sleep 0.5; done")
+    heard = node.run(f"kill -0 {pid}", check=False).returncode != 0
+    node.run(f"docker rm --force sglang-chat; systemctl stop {UNIT}", check=False)
+    return heard
+
+
 def test_without_init_a_stop_while_it_loads_is_not_heard(node: Node) -> None:
-    seen = {}
-    for name, old in (("with", ""), ("without", " --init ")):
-        put_unit(node, old, " ")
-        node.run(f"systemctl start --no-block {UNIT}; sleep 5")
-        pid = node.run("docker inspect -f '{{.State.Pid}}' sglang-chat").stdout.strip()
-        assert int(pid) > 0
-        node.run(f"systemctl stop --no-block {UNIT}")
-        began = time.monotonic()
-        node.run(f"for i in $(seq 30); do kill -0 {pid} 2>/dev/null || exit 0; sleep 0.5; done")
-        seen[name] = (time.monotonic() - began, node.run(f"kill -0 {pid}", check=False).returncode)
-        node.run("docker rm --force sglang-chat", check=False)
-        wait_for(node, UNIT, ActiveState="inactive")
-    print(seen)
-    assert seen["with"][1] != 0
-    assert seen["with"][0] < 10
-    assert seen["without"][1] == 0
+    put_unit(node)
+    assert heard_a_stop(node)
+    put_unit(node, " --init ", " ")
+    assert not heard_a_stop(node)
 
 
 def test_with_a_shell_before_the_server_a_stop_loses_the_stream(node: Node) -> None:
-    start(node, " sglang serve ", """ sh -c 'sglang serve "$$@"; true' sh """)
+    put_unit(node, " sglang serve ", """ sh -c 'sglang serve "$$@"; true' sh """)
+    node.run(f"systemctl start {UNIT}")
     running = stream(node, TOKENS)
     node.run(f"systemctl stop {UNIT}")
-    tokens, done = running.finish()
-    log = node.run(f"journalctl -u {UNIT} -o cat -n 200 --no-pager").stdout
-    print(tokens, done)
-    assert not done
-    assert tokens < TOKENS
-    assert "Remaining number of requests 0" not in log.rpartition("Started")[2]
-
-
-def test_the_unit_as_it_is_loses_nothing(node: Node) -> None:
-    start(node)
-    running = stream(node, TOKENS)
-    node.run(f"systemctl stop {UNIT}")
-    assert running.finish() == (TOKENS, True)
-    assert show(node, UNIT, "ActiveState", "Result", "ExecMainStatus") == {
-        "ActiveState": "inactive",
-        "Result": "success",
-        "ExecMainStatus": "0",
-    }
-
-
-def test_the_kill_mode_spares_the_docker_client_and_not_the_server(node: Node) -> None:
-    start(node)
-    node.put(f"{paths.drop_in_dir('chat')}/50-mode.conf", "[Service]\nKillMode=control-group\n")
-    node.run("systemctl daemon-reload")
-    assert show(node, UNIT, "KillMode") == {"KillMode": "control-group"}
-    running = stream(node, TOKENS)
-    node.run(f"systemctl stop {UNIT}")
-    print(running.finish())
+    # The client sees a clean end all the same: the stream came with status 200.
+    assert running.finish() == (0, False)
+    # And systemd a success: nothing but the missing line of the log would tell.
+    assert show(node, UNIT, "Result") == {"Result": "success"}
