@@ -30,7 +30,7 @@ class Program(StringCommand):
         self, text: str, what: str, *, show: bool = True, judge: Judge | None = None
     ) -> None:
         # The colon is a command that does nothing: it names the program in logs.
-        super().__init__(f": {what}; exec sh -s", _stdin=text)
+        super().__init__(f": {what}; exec sh -s", _stdin=whole(text))
         self.show = show
         self.judge = judge
 
@@ -47,6 +47,15 @@ class Program(StringCommand):
             ok = self.judge(state, host, ok, output)
         # pyinfra prints the output of a command that failed: what was not shown stays unshown.
         return ok, output if self.show else CommandOutput([])
+
+
+def whole(text: str) -> str:
+    """Return a program that begins only when all of its text has arrived.
+
+    A shell runs what it reads as it reads it: of a program that a cut
+    connection ends in the middle it would run the first half.
+    """
+    return f"{{\n{text}\n}}\nexit $?\n"
 
 
 def refusal_of(output: CommandOutput) -> tuple[str, str] | None:

@@ -34,7 +34,7 @@ def gate_phases(version: str) -> tuple[GatePhase, ...]:
 def awk_pattern(pattern: str) -> str:
     """Return a pattern of the log table as awk's extended regular expression.
 
-    The table's patterns of phases use nothing that awk has not, but for ``\\d``; a
-    test puts every sample line to the result.
+    The table's patterns of phases use nothing that awk has not, but for ``\\d`` and ``\\b``
+    (which is a backspace to mawk); a test puts every sample line to the result.
     """
-    return pattern.replace(r"\d", "[0-9]").replace("/", r"\/")
+    return pattern.replace(r"\d", "[0-9]").replace(r"\b", "").replace("/", r"\/")

@@ -68,11 +68,29 @@ def _text(name: str, text: str) -> str:
     return text
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes every text so that it is read back as it is."""
+
+
+def _written(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    # Between single quotes PyYAML leaves these as they are, and reads them as line breaks.
+    style = '"' if set(text) & set("\x85\u2028\u2029") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _written)
+
+
 def server_yaml(arguments: Mapping[str, Any], comment: str) -> str:
     """Return the text of ``server.yaml``; every value arrives at the server as it is here."""
     head = "".join(f"# {line}\n" for line in comment.splitlines())
-    return head + yaml.safe_dump(
-        dict(arguments), allow_unicode=True, sort_keys=False, width=10_000, default_flow_style=False
+    return head + yaml.dump(
+        dict(arguments),
+        Dumper=_Dumper,
+        allow_unicode=True,
+        sort_keys=False,
+        width=10_000,
+        default_flow_style=False,
     )
 
 

@@ -165,7 +165,11 @@ class Service(_Model):
     @classmethod
     def _address(cls, value: str) -> str:
         try:
-            return str(ipaddress.ip_address(value))
+            address = ipaddress.ip_address(value)
+            # Docker publishes no address with a zone (fe80::1%eth0).
+            if getattr(address, "scope_id", None):
+                raise ValueError
+            return str(address)
         except ValueError:
             raise ValueError(
                 f"is {value!r}: write an IP address, 127.0.0.1 for this node alone"
@@ -314,6 +318,13 @@ def read_wishes(data: object, node: str) -> Wishes:
             ]
         )
     try:
+        return _validated(data, node)
+    except RecursionError:
+        raise WishesError([f"{node}: sglang: is nested too deeply"]) from None
+
+
+def _validated(data: Mapping[Any, Any], node: str) -> Wishes:
+    try:
         # Through JSON types: an inventory is Python, and lists and tuples are the same to us.
         return Wishes.model_validate(dict(data))
     except ValidationError as error:
@@ -327,6 +338,8 @@ def _messages(error: ValidationError, data: Mapping[Any, Any]) -> list[str]:
         match one["type"]:
             case "extra_forbidden":
                 lines.append(f"{key}: is no key of ours{_suggest(one['loc'])}")
+            case "invalid_key":
+                lines.append(f"{key}: is no text: write keys as text")
             case "missing":
                 lines.append(f"{key}: is missing: write it{_example(one['loc'])}")
             case "value_error":
@@ -342,7 +355,7 @@ def _messages(error: ValidationError, data: Mapping[Any, Any]) -> list[str]:
 def _key(loc: tuple[int | str, ...], data: Mapping[Any, Any]) -> str:
     words: list[str] = []
     for place, part in enumerate(loc):
-        if isinstance(part, int):
+        if isinstance(part, int) and words:
             name = _service_name(data, part) if loc[:place] == ("services",) else None
             words[-1] += f"[{name or part}]"
         elif part not in ("literal['all']", "tuple[union[int,str],...]"):

@@ -168,11 +168,11 @@ def test_an_argument_that_would_not_arrive_is_refused(arguments: dict[str, Any],
 
 
 def test_a_line_break_that_only_a_command_line_could_carry_is_refused() -> None:
-    # 0.5.22 and older cannot take this flag from a file; a line of launch.env has no line break.
-    made = plan(
-        wanted=wishes(CAP | {"release": "0.5.22", "arguments": {"decrypted-config-file": "a\nb"}})
-    )
-    assert set(codes(made)) <= {"ARGUMENT_REFUSED"}
+    # --config cannot carry this flag, and a line of launch.env holds no line break.
+    made = plan(wanted=wishes(CAP | {"arguments": {"lora-paths": ["a=/b\nc"]}}))
+    assert codes(made) == ["ARGUMENT_REFUSED"]
+    assert "lora-paths" in made.refusals[0].seen
+    assert codes(plan(wanted=wishes(CAP | {"arguments": {"chat-template": "a\nb"}}))) == []
 
 
 @pytest.mark.parametrize(
