@@ -1,0 +1,169 @@
+"""The exit codes that scripts use, each by a run that ends with it; and whole applies."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from locks.lockfile import write_lock
+from locks.records import Lock
+from tests.fake.command import CHAT, Ended, fake, inventory, recording, run
+from tests.unit.deployments import lock
+from tests.unit.test_verification import lines as verify_lines
+
+GOOD = "dgx-spark"
+
+
+def whole_lock() -> Lock:
+    """Return a lock that has all that the demonstration's nodes may come to."""
+    there = lock().images["lmsysorg/sglang:v0.5.23"]
+    (platform,) = there.platforms.values()
+    both = {"linux/amd64": platform, "linux/arm64": platform}
+    newest = there.model_copy(update={"platforms": both})
+    older = newest.model_copy(
+        update={"asked": "lmsysorg/sglang:v0.5.19-cu129", "tag": "v0.5.19-cu129"}
+    )
+    return Lock(images={one.asked: one for one in (newest, older)}, models=lock().models)
+
+
+def site(folder: Path, *, survey: Any = None, responses: Any = None, **more: Any) -> Path:
+    """Write an inventory of one node with its whole lock beside it."""
+    name, data = fake("a", survey if survey is not None else recording(GOOD))
+    data["fake_responses"] |= responses or {}
+    path = inventory(folder, (name, data), **more)
+    write_lock(folder / "sglang.lock", whole_lock())
+    return path
+
+
+VERIFIED = {
+    ": verify ": {"stdout": verify_lines()},
+    ": switch ": {"stdout": ["loading weights, 12 s"]},
+}
+
+
+def test_0_where_the_plan_is_whole(tmp_path: Path) -> None:
+    assert run("plan", site(tmp_path)).code == 0
+
+
+def test_4_where_changes_are_pending_and_one_asks(tmp_path: Path) -> None:
+    ended = run("plan", site(tmp_path), "--check", "--json")
+    assert ended.code == 4
+    kinds = [change["kind"] for change in ended.nodes["@fake/a"]["changes"]]
+    assert kinds[:2] == ["deployment", "image"]
+    assert kinds[-1] == "start"
+
+
+def test_3_where_a_node_is_refused(tmp_path: Path) -> None:
+    assert run("plan", site(tmp_path, survey=recording("t4"))).code == 3
+
+
+def test_2_where_the_words_or_the_data_are_wrong(tmp_path: Path) -> None:
+    for words in (
+        ["plan"],
+        ["plan", "nowhere.py"],
+        ["plan", site(tmp_path), "--no-such-option"],
+        ["plan", site(tmp_path), "--model", "a/b"],
+        ["plan", "host", "--tp-size", "2"],
+        ["nonsense"],
+    ):
+        ended = run(*words)
+        assert ended.code == 2, words
+        assert "Traceback" not in ended.err
+    (tmp_path / "sglang.lock").write_text("{", encoding="utf-8")
+    broken = run("plan", tmp_path / "site.py")
+    assert broken.code == 2
+    assert "sglang.lock" in broken.err
+
+
+def test_an_apply_does_what_the_plan_says_and_verifies(tmp_path: Path) -> None:
+    ended = run("apply", site(tmp_path, responses=VERIFIED), "--json")
+    assert ended.code == 0, ended.err
+    node = ended.nodes["@fake/a"]
+    assert node["verified"]["chat"]["ok"] is True
+    assert node["verified"]["chat"]["first_answer_seconds"] == 41
+    assert node["failures"] == node["refusals"] == []
+    for said in ("Fetch the image of chat", "Write the deployment", "Start chat", "Verify chat"):
+        assert said in ended.err
+    assert "loading weights, 12 s" in ended.err, "progress is shown while it is made"
+
+
+def test_1_where_something_fails_on_a_node_with_its_last_word(tmp_path: Path) -> None:
+    full = {"success": False, "stderr": ["no space left on device"]}
+    ended = run("apply", site(tmp_path, responses={": pull ": full, **VERIFIED}), "--json")
+    assert ended.code == 1
+    (failure,) = ended.nodes["@fake/a"]["failures"]
+    assert "could not be fetched: no space left on device" in failure
+    assert ended.nodes["@fake/a"]["verified"] == {}
+
+
+def test_a_start_that_fails_is_told_by_what_its_log_means(tmp_path: Path) -> None:
+    log = ["the start has failed: exit-code", "torch.OutOfMemoryError: CUDA out of memory."]
+    responses = {": switch ": {"success": False, "stdout": log}}
+    ended = run("apply", site(tmp_path, responses=responses), "--json")
+    assert ended.code == 1
+    (failure,) = ended.nodes["@fake/a"]["failures"]
+    assert failure.startswith("chat did not start: ")
+    assert "memory" in failure
+
+
+def test_3_where_the_node_moved_since_it_was_planned(tmp_path: Path) -> None:
+    moved = {"success": False, "stdout": ["@refused STALE_PLAN the main process is 7"]}
+    ended = run("apply", site(tmp_path, responses={": switch ": moved}), "--json")
+    assert ended.code == 3
+    (refusal,) = ended.nodes["@fake/a"]["refusals"]
+    assert (refusal["code"], refusal["seen"]) == ("STALE_PLAN", "the main process is 7")
+
+
+def test_5_where_it_does_not_generate(tmp_path: Path) -> None:
+    bad = {": verify ": {"stdout": verify_lines("boom", status="500")}, ": switch ": ""}
+    ended = run("apply", site(tmp_path, responses=bad), "--json")
+    assert ended.code == 5
+    verdict = ended.nodes["@fake/a"]["verified"]["chat"]
+    assert verdict["ok"] is False
+    assert "status 500" in verdict["result"]
+
+
+def test_an_apply_of_a_refused_node_runs_nothing_there_and_goes_on(tmp_path: Path) -> None:
+    name, data = fake("good", recording(GOOD))
+    data["fake_responses"] |= VERIFIED
+    path = inventory(tmp_path, fake("bad", recording("mismatch")), (name, data))
+    write_lock(tmp_path / "sglang.lock", whole_lock())
+    ended = run("apply", path, "--json")
+    assert ended.code == 3
+    assert ended.nodes["@fake/bad"]["refusals"][0]["code"] == "DRIVER_MISMATCH"
+    assert ended.nodes["@fake/good"]["verified"]["chat"]["ok"] is True
+    assert "@fake/bad  " not in re.sub(r"@fake/bad  refused[^\n]*", "", ended.err)
+
+
+SECRET = "hf_" + "Q" * 32
+
+
+@pytest.mark.parametrize("verbosity", ["", "-v", "-vv", "-vvv"])
+def test_no_secret_is_printed_at_any_verbosity(tmp_path: Path, verbosity: str) -> None:
+    service = CHAT | {"environment": {"HF_TOKEN": SECRET}}
+    path = site(tmp_path, responses=VERIFIED, services=[service])
+    for command in (["plan", "--diff", "--out", str(tmp_path / "out")], ["apply", "--diff"]):
+        words = [command[0], path, *command[1:], "--json", *([verbosity] if verbosity else [])]
+        ended: Ended = run(*words)
+        assert ended.code == 0, ended.err
+        assert SECRET not in ended.out + ended.err
+    assert SECRET not in (tmp_path / "out").read_text(encoding="utf-8")
+
+
+def test_a_lock_that_lacks_something_names_it_and_the_command(tmp_path: Path) -> None:
+    path = site(tmp_path)
+    write_lock(tmp_path / "sglang.lock", replace_images())
+    ended = run("plan", path, "--json")
+    assert ended.code == 0
+    assert ended.nodes["@fake/a"]["unresolved"] == ["lmsysorg/sglang:v0.5.23: not locked"]
+    assert "sglang-node lock" in ended.err
+    assert json.loads(ended.out)
+
+
+def replace_images() -> Lock:
+    """Return the whole lock without its images."""
+    return Lock(models=whole_lock().models)
