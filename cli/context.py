@@ -7,10 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from pyinfra.api import Inventory
 from pyinfra.api.host import Host
 from rich.console import Console
 
@@ -51,7 +53,6 @@ class Run:
     data: dict[str, Any] | None = None  # of one box, given as options
     exits: list[Exit] = field(default_factory=list)
     documents: list[dict[str, Any]] = field(default_factory=list)  # one per node, for --json
-    order: list[str] = field(default_factory=list)  # of the nodes, as the inventory has them
 
     @property
     def out(self) -> Console:
@@ -68,15 +69,18 @@ class Run:
         """Whether the target is the demonstration inventory, whose refusals are what it shows."""
         return Path(self.target).name == "demo.py" and Path(self.target).is_file()
 
+    @cached_property
+    def inventory(self) -> Inventory:
+        """The target's nodes and their data: an inventory file is run once. Raises TargetError."""
+        data = {DATA_KEY: self.data} if self.data is not None else None
+        return inventory.load(self.target, data)
+
     @contextmanager
     def nodes(self, deploy_file: str) -> Iterator[Session]:
         """Connect to the target's nodes; say of each that could not be reached why."""
-        data = {DATA_KEY: self.data} if self.data is not None else None
-        loaded = inventory.load(self.target, data)
-        hosts = inventory.limited(loaded, self.limit)
-        self.order = [host.name for host in loaded]
+        hosts = inventory.limited(self.inventory, self.limit)
         with session(
-            loaded, hosts, sudo=self.sudo, verbosity=self.verbosity, deploy_file=deploy_file
+            self.inventory, hosts, sudo=self.sudo, verbosity=self.verbosity, deploy_file=deploy_file
         ) as found:
             for host in found.hosts:
                 error = found.connect_error(host)
@@ -89,12 +93,10 @@ class Run:
 
         Raises Stop with every message where something is wrong.
         """
-        data = {DATA_KEY: self.data} if self.data is not None else None
-        loaded = inventory.load(self.target, data)
-        limited = inventory.limited(loaded, self.limit)
+        limited = inventory.limited(self.inventory, self.limit)
         found: dict[str, Wishes] = {}
         messages: list[str] = []
-        for host in limited if limited is not None else list(loaded):
+        for host in limited if limited is not None else list(self.inventory):
             try:
                 wishes = wishes_of(host)
             except WishesError as error:
@@ -158,7 +160,7 @@ class Run:
         """Print the JSON document, if asked for, and end with the run's exit code."""
         if self.as_json:
             # Nodes that failed were met first; the document has the inventory's order.
-            place = {name: number for number, name in enumerate(self.order)}
+            place = {host.name: number for number, host in enumerate(self.inventory)}
             nodes = sorted(self.documents, key=lambda one: place.get(one["node"], len(place)))
             click.echo(json.dumps({"nodes": nodes, **document}, ensure_ascii=False))
         code = worst(self.exits)

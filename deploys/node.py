@@ -23,6 +23,7 @@ from locks.records import Lock
 from locks.where import lock_path
 from operations import files, image, service
 from operations.outcomes import outcome_of
+from operations.remote import say_failed
 from plans import paths
 from plans.deployed import all_deployed
 from plans.make import make_plan
@@ -67,8 +68,7 @@ def wishes_of(host: Host) -> Wishes | None:
 
 def fail(host: Host, sentence: str) -> None:
     """Mark a node as failed, with a sentence that says why; the others go on."""
-    outcome_of(host).failures.append(sentence)
-    logger.error(f"{host.print_prefix}{sentence}")
+    say_failed(host, sentence)
     if isinstance(host, ContextObject):
         host = host._get_module()  # type: ignore[no-untyped-call]
     host.state.fail_hosts({host})  # type: ignore[no-untyped-call]

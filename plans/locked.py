@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from facts.records import ServiceState, Survey, known
-from locks.records import Lock, LockedImage, LockedModel
+from locks.records import Lock, LockedImage, LockedModel, model_key
 from plans import text
 from plans.decision import Decision
 from plans.findings import Findings
@@ -38,10 +38,7 @@ def locked_image(
         return None
     locked = lock.image(tag) if lock is not None else None
     if locked is None:
-        why = lock.why_not(tag) if lock is not None else None
-        found.unresolved.append(
-            f"{tag}: {why.why} ({why.command})" if why else f"{tag}: not locked"
-        )
+        found.unresolved.append(_why_unresolved(tag, lock))
         return None
     architecture = survey.host.architecture
     if not known(architecture):
@@ -67,9 +64,7 @@ def locked_image(
     running = survey.services.get(service.name, ServiceState(service.name)).launch.get(
         "SGLANG_IMAGE"
     )
-    if running == by_config and loaded:
-        return Image(by_config, locked, present=True)
-    if not pulled and loaded:
+    if loaded and (running == by_config or not pulled):
         return Image(by_config, locked, present=True)
     if not pulled:
         _check_space(service, locked, platform.compressed_bytes, survey, found)
@@ -106,12 +101,18 @@ def _check_space(
 def locked_model(service: Service, lock: Lock | None, found: Findings) -> LockedModel | None:
     if service.is_local:
         return None
-    revision = service.revision or "main"
-    model = lock.model(service.model, revision) if lock is not None else None
+    model = model_in(lock, service)
     if model is None:
-        what = f"{service.model}@{revision}"
-        why = lock.why_not(what) if lock is not None else None
-        found.unresolved.append(
-            f"{what}: {why.why} ({why.command})" if why else f"{what}: not locked"
-        )
+        what = model_key(service.model, service.revision or "main")
+        found.unresolved.append(_why_unresolved(what, lock))
     return model
+
+
+def model_in(lock: Lock | None, service: Service) -> LockedModel | None:
+    """Return what the lock has of a service's hub model, or None."""
+    return lock.model(service.model, service.revision or "main") if lock is not None else None
+
+
+def _why_unresolved(what: str, lock: Lock | None) -> str:
+    why = lock.why_not(what) if lock is not None else None
+    return f"{what}: {why.why} ({why.command})" if why else f"{what}: not locked"

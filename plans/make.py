@@ -17,7 +17,7 @@ from plans.deployment import Launch
 from plans.difference import difference, own_port
 from plans.findings import Findings
 from plans.gpus import capability_of
-from plans.locked import locked_image, locked_model
+from plans.locked import locked_image, locked_model, model_in
 from plans.plan import ChangeKind, NodePlan, ServicePlan
 from plans.refusals import Caution
 from plans.runtime import decide
@@ -187,10 +187,8 @@ def _check_wishes_for(
     found.cautions += [*cautions, *warned]
     if refusals or more:
         return None
-    revision = None
-    if not service.is_local and lock is not None:
-        model = lock.model(service.model, service.revision or "main")
-        revision = model.commit if model else None
+    model = None if service.is_local else model_in(lock, service)
+    revision = model.commit if model else None
     try:
         server = server_arguments(service, decision.release, revision, given)
         _, on_line = split_arguments(server, decision.release)

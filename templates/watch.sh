@@ -8,6 +8,13 @@ log_of() {
     journalctl --unit="$1" _SYSTEMD_INVOCATION_ID="$2" -o cat --no-pager 2>/dev/null
 }
 
+# last_lines UNIT: the end of its log, for whoever looks why it did not start. SGLang logs its
+# arguments when it starts, keys included: that line stays on the node.
+last_lines() {
+    echo "the last lines of its log:"
+    journalctl --unit="$1" -n 80 -o cat --no-pager | grep -v server_args=
+}
+
 # follow_stop UNIT INVOCATION MAIN_PID: until the process of that invocation is gone; prints
 # how many requests remain, and at last whether the log said that none did.
 follow_stop() {

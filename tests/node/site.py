@@ -105,6 +105,16 @@ def commands_of(node: Node) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
+def has_the_flags_of_the_unit(host: dict[str, Any]) -> None:
+    """Check what the unit gives every container, in HostConfig of its ``docker inspect``."""
+    assert host["Init"] is True
+    assert host["AutoRemove"] is True
+    assert host["LogConfig"]["Type"] == "none"
+    assert host["CgroupParent"] == "sglang-chat.slice"
+    assert host["IpcMode"] == "host"
+    assert host["PortBindings"] == {"30000/tcp": [{"HostIp": "127.0.0.1", "HostPort": "30000"}]}
+
+
 @dataclass
 class Ran:
     """How a run of the tool ended."""

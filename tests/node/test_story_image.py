@@ -14,7 +14,15 @@ import pytest
 
 from .harness.machine import Node
 from .harness.registry import Registry
-from .site import COUNTED_PORT, Site, commands_of, count_commands, service, stream
+from .site import (
+    COUNTED_PORT,
+    Site,
+    commands_of,
+    count_commands,
+    has_the_flags_of_the_unit,
+    service,
+    stream,
+)
 
 UNIT = "sglang@chat.service"
 
@@ -106,12 +114,7 @@ def test_the_container_runs_by_digest_with_the_flags_of_the_unit(
     config, host = inspected["Config"], inspected["HostConfig"]
     digest = registry.digest("lmsysorg/sglang", "v0.5.22")
     assert config["Image"] == f"lmsysorg/sglang@{digest}"
-    assert host["Init"] is True
-    assert host["AutoRemove"] is True
-    assert host["LogConfig"]["Type"] == "none"
-    assert host["CgroupParent"] == "sglang-chat.slice"
-    assert host["IpcMode"] == "host"
-    assert host["PortBindings"] == {"30000/tcp": [{"HostIp": "127.0.0.1", "HostPort": "30000"}]}
+    has_the_flags_of_the_unit(host)
     assert {limit["Name"] for limit in host["Ulimits"]} == {"memlock", "stack", "nofile"}
     assert config["Labels"]["sglang.deployment"] == "1"
     # The device came through CDI: its specification set this variable.

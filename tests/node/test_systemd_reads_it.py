@@ -17,7 +17,7 @@ from plans.deployment import unit_file
 from .harness.gpus import gpus
 from .harness.machine import Node
 from .harness.registry import Registry
-from .site import Site, service, show
+from .site import Site, has_the_flags_of_the_unit, service, show
 
 UNIT = "sglang@chat.service"
 SYSTEMD = {"bookworm": "252", "trixie": "257"}
@@ -139,12 +139,7 @@ def test_docker_20_has_the_flags_as_they_were_meant(old_node: Node) -> None:
     assert host["Runtime"] == "nvidia"
     assert f"NVIDIA_VISIBLE_DEVICES={uuid}" in environment
     assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in environment
-    assert host["Init"] is True
-    assert host["AutoRemove"] is True
-    assert host["LogConfig"]["Type"] == "none"
-    assert host["CgroupParent"] == "sglang-chat.slice"
-    assert host["IpcMode"] == "host"
-    assert host["PortBindings"] == {"30000/tcp": [{"HostIp": "127.0.0.1", "HostPort": "30000"}]}
+    has_the_flags_of_the_unit(host)
     slice_of = old_node.run(
         "cat /proc/$(docker inspect -f '{{.State.Pid}}' sglang-chat)/cgroup"
     ).stdout
