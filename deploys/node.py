@@ -21,7 +21,7 @@ from facts.survey import SurveyRequest, read_survey
 from locks.lockfile import LockError, read_lock
 from locks.records import Lock
 from locks.where import lock_path
-from operations import files, image, service
+from operations import canary, files, image, service
 from operations.outcomes import outcome_of
 from operations.remote import say_failed
 from plans import paths
@@ -112,6 +112,7 @@ def apply_service(plan: NodePlan, one: ServicePlan) -> None:
     """Register the operations of one service."""
     image.present(plan=one, name=f"Fetch the image of {one.name}")
     files.deployment(plan=one, name=f"Write the deployment of {one.name}")
+    canary.passed(plan=one, name=f"Try CUDA in the image of {one.name}")
     service.switched(plan=one, name=f"Start {one.name}")
     if one.act != "none" and one.launch is not None:
         service.verified(

@@ -18,6 +18,7 @@ from plans.build import Build
 from plans.checks import split_arguments
 from plans.deadlines import RESTART_PAUSE, START_BURST, Deadlines
 from plans.decision import Decision
+from plans.network import scheduler_port
 from plans.phases import gate_phases
 from plans.probe import probes
 from plans.server_yaml import command_line, server_yaml
@@ -168,6 +169,11 @@ def deployment_files(launch: Launch, number: int) -> tuple[PlannedFile, ...]:
         "SGLANG_CONFIG": deployment.file(paths.SERVER_YAML),
         "SGLANG_ADDRESS": service.address,
         "SGLANG_PORT": str(service.port),
+        **(
+            {"SGLANG_SCHEDULER_PORT": str(scheduler_port(service))}
+            if service.network == "host"
+            else {}
+        ),
         "SGLANG_PROBE_HOST": arguments.probe_host(service),
         "SGLANG_READY_PATH": ready_path(release),
         "SGLANG_MODEL_ID_JSON": json.dumps(service.public_name, ensure_ascii=False),

@@ -11,6 +11,7 @@ from locks.records import Lock, LockedImage, LockedModel
 from plans import paths
 from plans.build import Build
 from plans.checks import argument_checks, environment_checks, split_arguments
+from plans.closed import check_closed
 from plans.deadlines import deadlines
 from plans.decision import Decision
 from plans.deployment import Launch
@@ -18,6 +19,7 @@ from plans.difference import difference, own_port
 from plans.findings import Findings
 from plans.gpus import capability_of
 from plans.locked import locked_image, locked_model, model_in
+from plans.network import beside_the_firewall
 from plans.plan import ChangeKind, NodePlan, ServicePlan
 from plans.refusals import Caution
 from plans.runtime import decide
@@ -93,6 +95,7 @@ def _plan_service(
     state = survey.services.get(service.name, ServiceState(service.name))
 
     _check_host_for(service, survey, state, found)
+    check_closed(service, wishes, survey, state, found)
     server = _check_wishes_for(service, decision, lock, found)
     image = locked_image(service, decision, lock, survey, found)
     model = locked_model(service, lock, found)
@@ -175,7 +178,7 @@ def _check_wishes_for(
             Caution(
                 "OPEN_WITHOUT_KEY",
                 f"{service.address} port {service.port} is reachable without a key from wherever "
-                "this node is; ports that Docker publishes are not stopped by ufw",
+                f"this node is{beside_the_firewall(service)}",
                 service.name,
             )
         )
