@@ -54,6 +54,7 @@ def request_for(wishes: Wishes | None) -> SurveyRequest:
     spaces += [one.model for one in services if one.is_local]
     return SurveyRequest(
         spaces=tuple(dict.fromkeys(spaces)),
+        models=tuple(dict.fromkeys(one.model for one in services if one.is_local)),
         texts=(paths.UNIT,),
         deployments=paths.DEPLOYMENTS,
         version=VERSION,

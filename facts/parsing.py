@@ -10,6 +10,7 @@ from facts import fields
 from facts.parsers.docker import OURS, Container, parse_containers, parse_docker
 from facts.parsers.files import parse_files, parse_spaces
 from facts.parsers.host import parse_host
+from facts.parsers.models import parse_models
 from facts.parsers.network import parse_listeners
 from facts.parsers.nvidia import parse_nvidia
 from facts.parsers.systemd import parse_services
@@ -65,6 +66,7 @@ def _survey(sections: Sections, node: str) -> Survey:
         services={name: _with_container(service, containers) for name, service in services.items()},
         files=files,
         toolchain=parse_toolchain(sections),
+        models=parse_models(sections),
     )
 
 

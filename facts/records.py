@@ -67,6 +67,7 @@ class Host:
     vgpu_host: bool = False  # runs NVIDIA's vGPU manager
     memory_total_bytes: int | Unknown = ABSENT
     memory_available_bytes: int | Unknown = ABSENT
+    memory_cached_bytes: int | Unknown = ABSENT  # page cache, of which available counts most
     swap_total_bytes: int | Unknown = ABSENT
     uid: int | Unknown = ABSENT  # of the user who ran the survey
     user: str | Unknown = ABSENT
@@ -230,6 +231,18 @@ class Space:
 
 
 @dataclass(frozen=True)
+class ModelFiles:
+    """A model on the node: what says how much memory it takes, without reading its weights."""
+
+    path: str  # as asked: a directory, or a GGUF file
+    exists: bool | Unknown
+    config: str | Unknown = ABSENT  # text of its config.json
+    index_bytes: int | Unknown = ABSENT  # of all weights, as their index says
+    sizes: Mapping[str, int] | Unknown = ABSENT  # bytes of each file of weights, by its name
+    mistral_form: bool = False  # params.json is there: Mistral's own form
+
+
+@dataclass(frozen=True)
 class Listener:
     """A TCP socket that listens."""
 
@@ -328,6 +341,7 @@ class Survey:
     services: Mapping[str, ServiceState] = field(default_factory=dict)
     files: Mapping[str, ManagedFile] = field(default_factory=dict)
     toolchain: Toolchain = Toolchain()
+    models: Mapping[str, ModelFiles] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """Return the survey as plain data; pyinfra's own ``fact`` command asks for it by name."""

@@ -61,6 +61,7 @@ class Launch:
     build: Build
     server: Mapping[str, Any]  # arguments for server.yaml
     version: str  # of the toolkit
+    model_bytes: int | None = None  # of the weights that a start reads; None: not known
 
     @property
     def cache_directory(self) -> str:
@@ -166,6 +167,7 @@ def deployment_files(launch: Launch, number: int) -> tuple[PlannedFile, ...]:
         "SGLANG_IMAGE": launch.image,
         "SGLANG_IMAGE_TAG": decision.image or "",
         "SGLANG_MODEL": service.model,
+        "SGLANG_MODEL_BYTES": str(launch.model_bytes or ""),
         "SGLANG_CONFIG": deployment.file(paths.SERVER_YAML),
         "SGLANG_ADDRESS": service.address,
         "SGLANG_PORT": str(service.port),

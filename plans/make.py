@@ -17,6 +17,7 @@ from plans.decision import Decision
 from plans.deployment import Launch
 from plans.difference import difference, own_port
 from plans.findings import Findings
+from plans.fit import fit
 from plans.gpus import capability_of
 from plans.locked import locked_image, locked_model, model_in
 from plans.network import beside_the_firewall
@@ -24,6 +25,7 @@ from plans.plan import ChangeKind, NodePlan, ServicePlan
 from plans.refusals import Caution
 from plans.runtime import decide
 from plans.server_yaml import ArgumentRefused, check_words, server_arguments
+from plans.sharing import sharing
 from plans.wishes import DEFAULT_OUTPUT_CAP, Service, Wishes
 
 
@@ -41,6 +43,9 @@ def make_plan(
         _plan_service(survey, service, wishes, lock, version, discard_edits, found)
         for service in wishes.services
     ]
+    shared = sharing(survey, [(s, p.decision) for s, p in zip(wishes.services, plans, strict=True)])
+    found.refusals += shared.refusals
+    found.cautions += shared.cautions
     # The unit is one file for all services: it is planned with the first that needs it.
     refusals = tuple(dict.fromkeys(found.refusals))
     first = plans[0].decision
@@ -53,7 +58,7 @@ def make_plan(
         services=tuple(plans),
         refusals=refusals,
         cautions=tuple(dict.fromkeys(found.cautions)),
-        reasons=tuple(_reasons(plans)),
+        reasons=(*_reasons(plans), *shared.lines),
         changes=() if refusals else tuple(found.changes),
         unresolved=tuple(dict.fromkeys(found.unresolved)),
         survey=survey,
@@ -72,6 +77,7 @@ def _reasons(plans: Iterable[ServicePlan]) -> Iterable[str]:
         ]
         if plan.decision.access and not plan.decision.refusals:
             lines.append(plan.decision.access.reason)
+        lines += plan.fit.lines if plan.fit else ()
         if plan.launch:
             lines.append(f"a stop may take {plan.launch.limits.arithmetic}")
         for line in lines:
@@ -91,7 +97,10 @@ def _plan_service(
     decision = decide(survey, service, wishes)
     found.refusals += decision.refusals
     found.cautions += decision.cautions
-    plan = ServicePlan(service.name, decision)
+    fits = fit(survey, service, decision, model_in(lock, service))
+    found.refusals += fits.refusals
+    found.cautions += fits.cautions
+    plan = ServicePlan(service.name, decision, fit=fits)
     state = survey.services.get(service.name, ServiceState(service.name))
 
     _check_host_for(service, survey, state, found)
@@ -124,6 +133,7 @@ def _plan_service(
         build=_build(survey, service, decision, image.locked, model),
         server=server,
         version=version,
+        model_bytes=fits.read_bytes,
     )
     return difference(
         replace(plan, launch=launch), launch, image, survey, state, discard_edits, found

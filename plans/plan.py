@@ -13,6 +13,7 @@ from typing import Any, Literal
 from facts.records import Survey
 from plans.decision import Decision
 from plans.deployment import Launch, PlannedFile
+from plans.fit import Fit
 from plans.refusals import Caution, Refusal
 
 ChangeKind = Literal[
@@ -78,6 +79,7 @@ class ServicePlan:
     act: Act = "none"
     guard: Guard | None = None
     ready: bool = False  # it runs as planned, and answered the survey
+    fit: Fit | None = None
 
 
 @dataclass(frozen=True)
