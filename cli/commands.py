@@ -27,6 +27,7 @@ from deploys.node import (
 )
 from facts.records import Survey
 from facts.survey import SurveyError, raw_survey, read_recorded
+from operations import apply as operations_of_apply
 from operations import service
 from plans import text
 from plans.codes import UnknownCode
@@ -270,6 +271,7 @@ def restart(run: Run, only: tuple[str, ...]) -> None:
             service.verified(
                 service=one.service, release=one.release, number=one.number, name=f"Verify {name}"
             )
+        operations_of_apply.released(name="Give the apply lock back")
 
     _act(run, register)
 
@@ -287,6 +289,7 @@ def stop(run: Run, only: tuple[str, ...]) -> None:
             return
         for name, one in _chosen(found, only).items():
             service.stopped(name_of_service=name, release=one.release, name=f"Stop {name}")
+        operations_of_apply.released(name="Give the apply lock back")
 
     _act(run, register)
 

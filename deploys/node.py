@@ -21,7 +21,7 @@ from facts.survey import SurveyRequest, read_survey
 from locks.lockfile import LockError, read_lock
 from locks.records import Lock
 from locks.where import lock_path
-from operations import files, image, service
+from operations import apply, files, image, service
 from operations.outcomes import outcome_of
 from operations.remote import say_failed
 from plans import paths
@@ -106,6 +106,8 @@ def apply_plan(plan: NodePlan) -> None:
     """
     for one in plan.services:
         apply_service(plan, one)
+    if plan.changes:
+        apply.released(name="Give the apply lock back")
 
 
 def apply_service(plan: NodePlan, one: ServicePlan) -> None:
@@ -163,6 +165,7 @@ def remove_from(host: Host, only: tuple[str, ...] = (), take: Take | None = None
         fail(host, f"{', '.join(unknown)} is not here: there is {', '.join(there) or 'nothing'}")
         return
     service.removed(services=only or there, take=take or Take(), name="Remove")
+    apply.released(name="Give the apply lock back")
 
 
 # --- for the deploys under plain pyinfra

@@ -10,17 +10,12 @@ import base64
 from dataclasses import dataclass
 
 from plans import arguments, paths
+from plans.applylock import REFUSAL_MARK
 from plans.deployment import PROBE_FILES, TEMPLATES, PlannedFile, render
 from plans.plan import ServicePlan
 from plans.probe import probes
 from plans.wishes import Service
 from releases.table import get_release, ready_path
-
-REFUSAL_MARK = "@refused "
-"""Begins the line by which a program on the node says that it refused, and why."""
-
-REFUSED_STATUS = 75
-"""Exit status of a program that refused before it changed anything (EX_TEMPFAIL)."""
 
 
 def _text(template: str) -> str:
@@ -32,6 +27,7 @@ def write_deployment(directory: str, files: tuple[PlannedFile, ...]) -> str:
     return render(
         "write-deployment.sh.j2",
         directory=directory,
+        refusal_mark=REFUSAL_MARK,
         files=[
             {
                 "name": file.path.rsplit("/", 1)[1],
@@ -63,7 +59,6 @@ def switch(plan: ServicePlan) -> str:
         unit=paths.unit_of(plan.name),
         deployments=paths.deployments_of(plan.name),
         number=plan.number,
-        lock=paths.lock_file(plan.name),
         guard=plan.guard,
         replaced=[(file, plan.guard.sums[file.path]) for file in replaced],
         directories=[f"{plan.launch.cache_directory}/home"]
@@ -131,6 +126,7 @@ def remove(services: tuple[str, ...], take: Take, caches: str) -> str:
         caches=caches,
         state=paths.STATE,
         run=paths.RUN,
+        lock=paths.APPLY_LOCK,
         drop_ins="/etc/systemd/system",
         drop_in=paths.DROP_IN_NAME,
         unit_file=paths.UNIT,
