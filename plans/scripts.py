@@ -66,6 +66,7 @@ def switch(plan: ServicePlan) -> str:
         switch_links=plan.new_deployment,
         daemon_reload=plan.daemon_reload,
         enable=plan.enable,
+        stop_first=plan.stop_first,
         act=plan.act,
         refusal_mark=REFUSAL_MARK,
         watch=_text("watch.sh"),
