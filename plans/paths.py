@@ -19,6 +19,7 @@ PYTHONS = "/opt/sglang/python"
 ENVIRONMENTS = "/opt/sglang/environments"
 CREDENTIALS = "/etc/sglang/credentials"
 RUN = "/run/sglang"
+APPLY_LOCK = f"{RUN}/apply.lock"
 
 SERVER_YAML = "server.yaml"
 LAUNCH_ENV = "launch.env"
@@ -63,11 +64,6 @@ def drop_in_dir(service: str) -> str:
 def drop_in(service: str) -> str:
     """Return the one drop-in of a service that is the toolkit's."""
     return f"{drop_in_dir(service)}/{DROP_IN_NAME}"
-
-
-def lock_file(service: str) -> str:
-    """Return the file that one apply at a time holds locked on the node."""
-    return f"{RUN}/{service}.lock"
 
 
 @dataclass(frozen=True)
