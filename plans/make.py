@@ -9,6 +9,7 @@ from typing import Any
 from facts.records import ServiceState, Survey, known
 from locks.records import Lock, LockedImage, LockedModel
 from plans import paths
+from plans.backends import backend_refusals
 from plans.build import Build
 from plans.checks import argument_checks, environment_checks, split_arguments
 from plans.deadlines import deadlines
@@ -183,7 +184,7 @@ def _check_wishes_for(
         return None
     given, refusals, cautions = argument_checks(service, decision.release)
     more, warned = environment_checks(service, decision.release)
-    found.refusals += [*refusals, *more]
+    found.refusals += [*refusals, *more, *backend_refusals(service, decision)]
     found.cautions += [*cautions, *warned]
     if refusals or more:
         return None
