@@ -7,8 +7,9 @@ the run for every host. A node that cannot go on is marked as failed instead.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 
@@ -25,8 +26,10 @@ from operations import files, image, service
 from operations.outcomes import outcome_of
 from operations.remote import say_failed
 from plans import paths
+from plans.clock import clock_cautions
 from plans.deployed import all_deployed
 from plans.make import make_plan
+from plans.places import UNITS
 from plans.plan import NodePlan, ServicePlan
 from plans.refusals import Refusal
 from plans.scripts import Take
@@ -48,7 +51,7 @@ class Options:
 def request_for(wishes: Wishes | None) -> SurveyRequest:
     """Return what to survey for these wishes; None asks for what is deployed alone."""
     services = wishes.services if wishes else ()
-    spaces = [paths.STATE, paths.CACHES, paths.WEIGHTS, "/opt/sglang"]
+    spaces = [paths.STATE, paths.CACHES, paths.WEIGHTS, "/opt/sglang", UNITS]
     if wishes:
         spaces += [wishes.paths.weights, wishes.paths.caches]
     spaces += [one.model for one in services if one.is_local]
@@ -84,7 +87,8 @@ def plan_node(host: Host, wishes: Wishes, options: Options) -> NodePlan | None:
     survey = survey_of(host, wishes)
     if survey is None:
         return None
-    return make_plan(survey, wishes, options.lock, VERSION, discard_edits=options.discard_edits)
+    plan = make_plan(survey, wishes, options.lock, VERSION, discard_edits=options.discard_edits)
+    return replace(plan, cautions=(*plan.cautions, *clock_cautions(survey, time.time())))
 
 
 def refuse(host: Host, refusals: Iterable[Refusal]) -> None:

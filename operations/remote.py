@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from operations.outcomes import outcome_of
 from plans.scripts import REFUSAL_MARK
+from releases.log_lines import scan
 
 Judge = Callable[[State, Host, bool, CommandOutput], bool]
 """Takes how a program ended and what it printed; says whether the operation succeeded."""
@@ -78,8 +79,16 @@ def failing(sentence: str) -> Judge:
 
     def judge(state: State, host: Host, ok: bool, output: CommandOutput) -> bool:
         if not ok:
-            last = [line for line in (*output.stdout_lines, *output.stderr_lines) if line.strip()]
-            say_failed(host, f"{sentence}: {last[-1]}" if last else sentence)
+            said = [line for line in (*output.stdout_lines, *output.stderr_lines) if line.strip()]
+            say_failed(host, ": ".join([sentence, *_last_words(said)]))
         return ok
 
     return judge
+
+
+def _last_words(said: list[str]) -> list[str]:
+    """Return the line that a program ended with, and what a known line among them means."""
+    # A program's own last word is what it left as it was; the reason stands before it.
+    last = said[-2:] if said[-1:] and said[-1].startswith("nothing was ") else said[-1:]
+    known = [one.entry for one in scan(said) if one.entry.is_fatal]
+    return [*last, f"{known[-1].meaning} {known[-1].advice}"] if known else last

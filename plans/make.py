@@ -19,6 +19,7 @@ from plans.difference import difference, own_port
 from plans.findings import Findings
 from plans.gpus import capability_of
 from plans.locked import locked_image, locked_model, model_in
+from plans.places import place_refusals
 from plans.plan import ChangeKind, NodePlan, ServicePlan
 from plans.refusals import Caution
 from plans.runtime import decide
@@ -40,6 +41,8 @@ def make_plan(
         _plan_service(survey, service, wishes, lock, version, discard_edits, found)
         for service in wishes.services
     ]
+    if found.changes:
+        found.refusals += place_refusals(survey, wishes)
     # The unit is one file for all services: it is planned with the first that needs it.
     refusals = tuple(dict.fromkeys(found.refusals))
     first = plans[0].decision
