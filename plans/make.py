@@ -19,7 +19,7 @@ from plans.difference import difference, own_port
 from plans.findings import Findings
 from plans.gpus import capability_of
 from plans.locked import locked_image, locked_model, model_in
-from plans.places import place_refusals
+from plans.places import place_findings
 from plans.plan import ChangeKind, NodePlan, ServicePlan
 from plans.refusals import Caution
 from plans.runtime import decide
@@ -42,7 +42,9 @@ def make_plan(
         for service in wishes.services
     ]
     if found.changes:
-        found.refusals += place_refusals(survey, wishes)
+        refused, said = place_findings(survey, wishes)
+        found.refusals += refused
+        found.cautions += said
     # The unit is one file for all services: it is planned with the first that needs it.
     refusals = tuple(dict.fromkeys(found.refusals))
     first = plans[0].decision
@@ -155,6 +157,9 @@ def _check_host_for(service: Service, survey: Survey, state: ServiceState, found
                 f"copy the model to {service.model}, mount it, or name a model of the hub",
             )
     ours = own_port(state)
+    if not known(survey.listeners) and ours != service.port:
+        text = f"who listens on which port could not be read: port {service.port} may be taken"
+        found.cautions.append(Caution("PORT_UNKNOWN", text, service.name))
     if known(survey.listeners) and ours != service.port:
         for listener in survey.listeners:
             if listener.port == service.port:

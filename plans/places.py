@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from facts.records import Space, Survey, known
 from plans import paths, text
-from plans.refusals import Refusal
+from plans.refusals import Caution, Refusal
 from plans.wishes import Wishes
 
 LEAST_FREE = 16 * 1024 * 1024
@@ -13,7 +13,7 @@ LEAST_FREE = 16 * 1024 * 1024
 UNITS = "/etc/systemd/system"
 
 
-def place_refusals(survey: Survey, wishes: Wishes) -> list[Refusal]:
+def place_findings(survey: Survey, wishes: Wishes) -> tuple[list[Refusal], list[Caution]]:
     """Return what keeps a change from being written: asked only where there is a change.
 
     Kernels and weights that the server writes itself need more room than this looks for.
@@ -22,8 +22,11 @@ def place_refusals(survey: Survey, wishes: Wishes) -> list[Refusal]:
     if not all(service.is_local for service in wishes.services):
         written.append(wishes.paths.weights)
     refusals: dict[str, Refusal] = {}
+    unknown = []
     for path in written:
         space = survey.spaces.get(path)
+        if space is None or not known(space.free_bytes) or not known(space.read_only):
+            unknown.append(path)
         if space is None:
             continue
         mount = space.mount if known(space.mount) else space.existing
@@ -31,7 +34,8 @@ def place_refusals(survey: Survey, wishes: Wishes) -> list[Refusal]:
             refusals[mount] = _read_only(path, mount)
         elif known(space.free_bytes) and space.free_bytes < LEAST_FREE and mount not in refusals:
             refusals[mount] = _full(path, mount, space)
-    return list(refusals.values())
+    said = f"room and mount of {', '.join(unknown)} could not be read: a write may fail there"
+    return list(refusals.values()), [Caution("SPACE_UNKNOWN", said)] if unknown else []
 
 
 def _read_only(path: str, mount: str) -> Refusal:

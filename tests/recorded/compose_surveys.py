@@ -21,6 +21,7 @@ SPACES = {  # and the parent that exists on a node where nothing was deployed ye
     "/var/cache/sglang": "/var/cache",
     "/var/lib/sglang/hub": "/var/lib",
     "/opt/sglang": "/opt",
+    "/etc/systemd/system": "/etc/systemd/system",
 }
 UNIT = "/etc/systemd/system/sglang@.service"
 UUID = "GPU-00000000-0000-0000-0000-00000000000{}"
