@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def plan(
                 found = survey_of(host, wishes[host.name])
                 if found is None:
                     return None
-                return plan_of(assumed(found), wishes[host.name], options)
+                return plan_of(assumed(found), wishes[host.name], options, now=time.time())
 
             plans += run.gather(nodes.prepare(make)).values()
     for one_plan in plans:

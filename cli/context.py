@@ -18,6 +18,7 @@ from rich.console import Console
 
 from cli import inventory, report
 from cli.exits import Exit, worst
+from cli.reach import why_unreachable
 from cli.session import Session, session
 from deploys.node import DATA_KEY, wishes_of
 from facts.survey import survey_problem
@@ -85,7 +86,7 @@ class Run:
             for host in found.hosts:
                 error = found.connect_error(host)
                 if error is not None:
-                    self.failed(host.name, f"could not be reached: {error}", "UNREACHABLE")
+                    self.failed(host.name, why_unreachable(host, error), "UNREACHABLE")
             yield found
 
     def wishes(self) -> dict[str, Wishes]:

@@ -57,6 +57,8 @@ def _groups_of_file(path: Path) -> dict[str, Group]:
             continue
         hosts, data = value if _is_group_with_data(value) else (value, {})
         if all(isinstance(host, str | tuple) for host in hosts):
+            for host in hosts:
+                _check_host(path, name, host)
             groups[name] = (list(hosts), dict(data))
     if not groups:
         raise TargetError(f"{path}: names no hosts: write a list, such as gpu_nodes = ['10.0.0.5']")
@@ -73,6 +75,17 @@ def _groups_of_file(path: Path) -> dict[str, Group]:
     return groups
 
 
+def _check_host(path: Path, group: str, host: str | tuple[Any, ...]) -> None:
+    name, *data = host if isinstance(host, tuple) and host else (host,)
+    named = isinstance(name, str) and name.strip() == name != ""
+    keyed = all(isinstance(one, dict) and all(isinstance(k, str) for k in one) for one in data)
+    if not named or not keyed or (isinstance(host, tuple) and len(data) != 1):
+        shown = repr(host)[:80]
+        raise TargetError(
+            f"{path}: {group}: {shown} is no host: write 'gpu-1', or ('gpu-1', {{'ssh_user': 'root'}})"
+        )
+
+
 def _is_group_with_data(value: Sequence[Any]) -> bool:
     return (
         isinstance(value, tuple)
@@ -85,7 +98,7 @@ def _is_group_with_data(value: Sequence[Any]) -> bool:
 def _run(path: Path) -> dict[str, Any]:
     try:
         return runpy.run_path(str(path))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         raise TargetError(f"{path}: line {where.lineno}: {type(error).__name__}: {error}") from None
 

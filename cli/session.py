@@ -20,6 +20,8 @@ from pyinfra.api.output import set_echo
 from pyinfra.api.state import BaseStateCallback, StateStage
 from pyinfra.context import ctx_config, ctx_host, ctx_inventory, ctx_state
 
+from cli.reach import refuse_unknown_keys
+
 T = TypeVar("T")
 
 GRACE_S = 5
@@ -189,6 +191,8 @@ def session(
     state.print_output = verbosity >= 3
     state.print_input = state.print_fact_input = verbosity >= 2
     state.print_fact_output = verbosity >= 3
+    for host in inventory:
+        refuse_unknown_keys(host)
     watcher = _Watcher()
     # One node that cannot be reached must not end the run for the others.
     config.FAIL_PERCENT = 100

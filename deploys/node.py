@@ -7,8 +7,9 @@ the run for every host. A node that cannot go on is marked as failed instead.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 
@@ -25,8 +26,10 @@ from operations import apply, canary, files, image, service
 from operations.outcomes import outcome_of
 from operations.remote import say_failed
 from plans import paths
+from plans.clock import clock_cautions
 from plans.deployed import all_deployed
 from plans.make import make_plan
+from plans.places import UNITS
 from plans.plan import NodePlan, ServicePlan
 from plans.refusals import Refusal
 from plans.reload import what_reload_does
@@ -50,7 +53,7 @@ class Options:
 def request_for(wishes: Wishes | None) -> SurveyRequest:
     """Return what to survey for these wishes; None asks for what is deployed alone."""
     services = wishes.services if wishes else ()
-    spaces = [paths.STATE, paths.CACHES, paths.WEIGHTS, "/opt/sglang"]
+    spaces = [paths.STATE, paths.CACHES, paths.WEIGHTS, "/opt/sglang", UNITS]
     if wishes:
         spaces += [wishes.paths.weights, wishes.paths.caches]
     spaces += [one.model for one in services if one.is_local]
@@ -87,12 +90,17 @@ def plan_node(host: Host, wishes: Wishes, options: Options) -> NodePlan | None:
     survey = survey_of(host, wishes)
     if survey is None:
         return None
-    return plan_of(survey, wishes, options)
+    return plan_of(survey, wishes, options, now=time.time())
 
 
-def plan_of(survey: Survey, wishes: Wishes, options: Options) -> NodePlan:
-    """Return the plan of a node that was surveyed."""
-    return make_plan(
+def plan_of(
+    survey: Survey, wishes: Wishes, options: Options, *, now: float | None = None
+) -> NodePlan:
+    """Return the plan of a node that was surveyed.
+
+    ``now``: this machine's time, seconds since 1970, where the survey is of now too.
+    """
+    plan = make_plan(
         survey,
         wishes,
         options.lock,
@@ -100,6 +108,9 @@ def plan_of(survey: Survey, wishes: Wishes, options: Options) -> NodePlan:
         discard_edits=options.discard_edits,
         allow_daemon_reload=options.allow_daemon_reload,
     )
+    if now is None:
+        return plan
+    return replace(plan, cautions=(*plan.cautions, *clock_cautions(survey, now)))
 
 
 def refuse(host: Host, refusals: Iterable[Refusal]) -> None:

@@ -6,7 +6,6 @@ that takes longer than everything else here.
 """
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -17,6 +16,7 @@ from pydantic import ValidationError
 from locks.hub_files import with_config
 from locks.patience import Patience
 from locks.records import LockedFile, LockedModel, is_commit
+from locks.references import is_hub_name, is_revision
 
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
@@ -33,10 +33,6 @@ HubCode = Literal[
     "HUB_OFFLINE",
     "HUB_GARBAGE",
 ]
-
-_REPO_PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?"
-_REPO = re.compile(rf"(?:{_REPO_PART}/)?{_REPO_PART}")
-_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}")
 
 
 class HubError(Exception):
@@ -70,12 +66,12 @@ class HubOptions:
 
 def check_model(repo: str, revision: str) -> None:
     """Raise ModelRefused unless `repo` and `revision` can be names on a hub."""
-    if not _REPO.fullmatch(repo) or ".." in repo or "--" in repo or len(repo) > 96:
+    if not is_hub_name(repo):
         raise ModelRefused(
             f"{repo[:200]!a} is not a model on a hub: write OWNER/NAME, such as Qwen/Qwen3-8B. "
             "A folder on a node is not locked."
         )
-    if not _REVISION.fullmatch(revision) or ".." in revision:
+    if not is_revision(revision):
         raise ModelRefused(
             f"{revision[:200]!a} is not a revision of {repo}: write a branch (main), a tag, or a "
             "commit of 40 hexadecimal digits."

@@ -1,5 +1,7 @@
 """Image references: what `lmsysorg/sglang:v0.5.22` names, and which names are refused.
 
+Also which names a hub may have for a model and its revision.
+
 A tag that moves is refused by name: what it runs would depend on the day it was pulled.
 The grammar is that of the OCI distribution specification and of Docker's own reference parser.
 """
@@ -21,6 +23,9 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{{1,5}}))?")
 _MOVING = re.compile(r"latest|latest-.*|nightly.*|dev.*|main", re.IGNORECASE)
+_REPO_PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?"
+_REPO = re.compile(rf"(?:{_REPO_PART}/)?{_REPO_PART}")
+_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}")
 _PRIVATE = tuple(
     ipaddress.ip_network(text)
     for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
@@ -106,6 +111,16 @@ def parse_reference(text: str) -> Reference:
     return Reference(
         asked=text, registry=registry, repository=repository, tag=tag or None, digest=digest or None
     )
+
+
+def is_hub_name(repo: str) -> bool:
+    """Whether `repo` can be the name of a model on a hub: `OWNER/NAME`, or a name alone."""
+    return bool(_REPO.fullmatch(repo)) and not (".." in repo or "--" in repo or len(repo) > 96)
+
+
+def is_revision(text: str) -> bool:
+    """Whether `text` can be a revision of a model on a hub: a branch, a tag, a commit."""
+    return bool(_REVISION.fullmatch(text)) and ".." not in text
 
 
 def is_nearby(host: str) -> bool:

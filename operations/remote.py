@@ -18,6 +18,7 @@ from operations.tickets import held_of, is_dead
 from plans.applylock import LOCK_MARK, locked, unlock
 from plans.onnode import refusal_in
 from plans.refusals import Refusal
+from releases.log_lines import scan
 
 Judge = Callable[[State, Host, bool, CommandOutput], bool]
 """Takes how a program ended and what it printed; says whether the operation succeeded."""
@@ -155,8 +156,16 @@ def failing(sentence: str) -> Judge:
 
     def judge(state: State, host: Host, ok: bool, output: CommandOutput) -> bool:
         if not ok:
-            last = [line for line in (*output.stdout_lines, *output.stderr_lines) if line.strip()]
-            say_failed(host, f"{sentence}: {last[-1]}" if last else sentence)
+            said = [line for line in (*output.stdout_lines, *output.stderr_lines) if line.strip()]
+            say_failed(host, ": ".join([sentence, *_last_words(said)]))
         return ok
 
     return judge
+
+
+def _last_words(said: list[str]) -> list[str]:
+    """Return the line that a program ended with, and what a known line among them means."""
+    # A program's own last word is what it left as it was; the reason stands before it.
+    last = said[-2:] if said[-1:] and said[-1].startswith("nothing was ") else said[-1:]
+    known = [one.entry for one in scan(said) if one.entry.is_fatal]
+    return [*last, f"{known[-1].meaning} {known[-1].advice}"] if known else last

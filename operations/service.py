@@ -22,6 +22,9 @@ from plans.wishes import Service
 from releases.log_lines import scan
 from releases.table import get_release
 
+UNSWITCHED = "nothing was switched"
+"""How the switch's last line begins where it touched no service."""
+
 
 @operation()
 def switched(plan: ServicePlan) -> Generator[Program, None, None]:
@@ -179,7 +182,12 @@ def _judge_act(service: str, release: str) -> Judge:
         lines = tuple(output.stdout_lines)
         outcome_of(host).said[service] = lines
         if not ok:
-            say_failed(host, f"{service} did not start: {_why(lines, release)}")
+            why = _why(lines, release)
+            if why.startswith(UNSWITCHED):
+                reason = [line for line in output.stderr_lines if line.strip()][-1:]
+                say_failed(host, ": ".join([service, *reason, why]))
+            else:
+                say_failed(host, f"{service} did not start: {why}")
         return ok
 
     return judge_it
@@ -193,6 +201,8 @@ def _why(lines: tuple[str, ...], release: str) -> str:
         if line.startswith("docker: "):
             return line
     for line in lines:
-        if line.startswith(("the start has failed", "the server ended", "systemd has no job")):
+        if line.startswith(
+            ("the start has failed", "the server ended", "systemd has no job", UNSWITCHED)
+        ):
             return line
     return "see the lines above"

@@ -228,7 +228,9 @@ def _selinux(survey: Survey) -> list[Caution]:
             "SELINUX_ENFORCING",
             "SELinux is enforcing: if the container reports `Insufficient Permissions`, its label "
             "keeps it from /dev/nvidia*; see `sudo ausearch -m avc -ts recent`, and let containers "
-            "use devices: sudo setsebool -P container_use_devices on",
+            "use devices: sudo setsebool -P container_use_devices on. Where `docker info` says selinux, "
+            "directories that are mounted into containers need a label as well: sudo chcon -Rt "
+            "container_file_t /var/lib/sglang /var/cache/sglang, and the model's directory",
         )
     ]
 

@@ -65,7 +65,8 @@ def locked(text: str, ticket: Ticket, *, held: bool = False, takes_over: str = "
         refusal_mark=REFUSAL_MARK,
         lock_mark=LOCK_MARK,
     )
-    return prologue + text
+    # In a shell of its own: what it does at its end is its own matter, and so is the lock's.
+    return f"{prologue}(\n{text}\n)\nexit $?\n"
 
 
 def unlock(ticket: Ticket) -> str:

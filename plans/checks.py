@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from plans.refusals import Caution, Refusal
+from plans.renames import rewritten
 from plans.wishes import Service
 from releases.table import (
     defects_touched,
@@ -33,7 +34,10 @@ The stop deadline, the caches and the choice of GPUs rest on them.
 def argument_checks(
     service: Service, release: str
 ) -> tuple[dict[str, Any], list[Refusal], list[Caution]]:
-    """Return the arguments by flag name with dashes, what refuses them, what to know of them."""
+    """Return the arguments by flag name with dashes, what refuses them, what to know of them.
+
+    Deprecated flags stand there under the names that the release says to write instead.
+    """
     entry = get_release(release)
     refusals: list[Refusal] = []
     cautions: list[Caution] = []
@@ -42,7 +46,19 @@ def argument_checks(
         "reserved": "FLAG_RESERVED",
         "deprecated": "FLAG_DEPRECATED",
     }
-    for problem in flag_problems(entry, service.arguments):
+    given, renamed, twice = rewritten(entry, service.arguments)
+    for one in twice:
+        refusals.append(
+            Refusal(
+                "FLAG_DEPRECATED",
+                one,
+                "one name for one setting",
+                f"leave the deprecated one out of arguments of {service.name}",
+                service.name,
+            )
+        )
+    cautions += [Caution("FLAG_DEPRECATED", one.text, service.name) for one in renamed]
+    for problem in flag_problems(entry, _spelt(service, given)):
         code = codes.get(problem.kind, "ARGUMENT_REFUSED")
         if problem.severity == "refuse":
             refusals.append(
@@ -58,7 +74,7 @@ def argument_checks(
         else:
             told = f": {problem.suggestion}" if problem.suggestion else ""
             cautions.append(Caution(code, f"{problem.message}{told}", service.name))
-    for defect in defects_touched(entry, service.arguments, service.environment, "image"):
+    for defect in defects_touched(entry, given, service.environment, "image"):
         if defect.severity == "refuse":
             refusals.append(
                 Refusal(
@@ -72,8 +88,16 @@ def argument_checks(
         elif defect.severity == "warn":
             text = f"SGLang {release}: {defect.what}; {defect.workaround}"
             cautions.append(Caution("KNOWN_DEFECT", text, service.name))
-    given = {normalise_flag(name): value for name, value in service.arguments.items()}
     return given, refusals, cautions
+
+
+def _spelt(service: Service, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments as the operator spelt them, so that one flag spelt twice is seen."""
+    own = {
+        name: value for name, value in service.arguments.items() if normalise_flag(name) in given
+    }
+    new = {name: value for name, value in given.items() if name not in map(normalise_flag, own)}
+    return own | new
 
 
 def environment_checks(service: Service, release: str) -> tuple[list[Refusal], list[Caution]]:

@@ -74,7 +74,9 @@ def fit(survey: Survey, service: Service, decision: Decision, locked: LockedMode
         cautions=model.cautions,
         read_bytes=model.weights.read_bytes if isinstance(model.weights, Weights) else None,
     )
-    if is_on_cpu(service) or not decision.gpus:
+    # What is not locked yet is named as unresolved: nothing is to be computed of it.
+    unresolved = not service.is_local and locked is None
+    if is_on_cpu(service) or not decision.gpus or unresolved:
         return found
     sums = _Sums(survey, service, decision, model)
     return sums.of(found)

@@ -9,6 +9,7 @@ from typing import Any
 from facts.records import ServiceState, Survey, known
 from locks.records import Lock, LockedImage, LockedModel
 from plans import paths
+from plans.backends import backend_refusals
 from plans.build import Build
 from plans.checks import argument_checks, environment_checks, split_arguments
 from plans.closed import check_closed
@@ -22,6 +23,7 @@ from plans.fit import fit
 from plans.gpus import capability_of
 from plans.locked import locked_image, locked_model, model_in
 from plans.network import beside_the_firewall
+from plans.places import place_findings
 from plans.plan import ChangeKind, NodePlan, ServicePlan
 from plans.refusals import Caution
 from plans.runtime import decide
@@ -56,6 +58,10 @@ def make_plan(
     shared = sharing(survey, [(s, p.decision) for s, p in zip(wishes.services, plans, strict=True)])
     found.refusals += shared.refusals
     found.cautions += shared.cautions
+    if found.changes:
+        refused, said = place_findings(survey, wishes)
+        found.refusals += refused
+        found.cautions += said
     # The unit is one file for all services: it is planned with the first that needs it.
     refusals = tuple(dict.fromkeys(found.refusals))
     first = plans[0].decision
@@ -183,6 +189,9 @@ def _check_host_for(service: Service, survey: Survey, state: ServiceState, found
                 f"copy the model to {service.model}, mount it, or name a model of the hub",
             )
     ours = own_port(state)
+    if not known(survey.listeners) and ours != service.port:
+        text = f"who listens on which port could not be read: port {service.port} may be taken"
+        found.cautions.append(Caution("PORT_UNKNOWN", text, service.name))
     if known(survey.listeners) and ours != service.port:
         for listener in survey.listeners:
             if listener.port == service.port:
@@ -215,7 +224,7 @@ def _check_wishes_for(
         return None
     given, refusals, cautions = argument_checks(service, decision.release)
     more, warned = environment_checks(service, decision.release)
-    found.refusals += [*refusals, *more]
+    found.refusals += [*refusals, *more, *backend_refusals(service, decision)]
     found.cautions += [*cautions, *warned]
     if refusals or more:
         return None

@@ -395,7 +395,8 @@ def _too_few(
 
 def _left_out(wanted: Wanted, used: tuple[Chosen, ...], why: dict[int, str]) -> tuple[LeftOut, ...]:
     left = {
-        gpu.index: LeftOut(gpu.index, gpu.name, problem.seen) for gpu, problem in wanted.problems
+        gpu.index: LeftOut(gpu.index, gpu.name, problem.seen.removeprefix(f"{called(gpu)}: "))
+        for gpu, problem in wanted.problems
     }
     taken = {one.gpu.index for one in used}
     for one in wanted.usable:

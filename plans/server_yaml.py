@@ -65,6 +65,10 @@ def _item(name: str, item: Any) -> Any:
 
 
 def _text(name: str, text: str) -> str:
+    # SGLang splits it at its colons: https://github.com/sgl-project/sglang/issues/3949
+    if name == "dist-init-addr" and text.count(":") > 1 and not text.startswith("["):
+        address, _, port = text.rpartition(":")
+        raise ArgumentRefused(f"{name} is {text!r}: write an IPv6 address as [{address}]:{port}")
     if text.startswith("-"):
         raise ArgumentRefused(
             f"{name} is {text!r}: SGLang's --config takes a text that begins with a dash for a flag"

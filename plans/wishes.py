@@ -11,11 +11,9 @@ import ipaddress
 import json
 import re
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -25,7 +23,9 @@ from pydantic import (
     model_validator,
 )
 
+from locks.references import is_hub_name
 from plans import paths
+from plans.names import AbsolutePath, Revision, absolute
 
 DEFAULT_OUTPUT_CAP = 16384
 """Tokens that a default cap lets one answer have; offered, never taken silently."""
@@ -42,7 +42,6 @@ SERVICE_NAME = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
 A slice's name may not hold two dashes in a row (systemd.slice(5)).
 """
 
-HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -56,23 +55,6 @@ class WishesError(Exception):
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=False)
-
-
-def _absolute(value: str) -> str:
-    path = PurePosixPath(value)
-    if not path.is_absolute():
-        raise ValueError(f"is a relative path: write an absolute one, such as /srv/{value}")
-    if ".." in path.parts:
-        raise ValueError("holds '..': write the path it means")
-    # docker's --mount is a CSV with its own quoting, and systemd splits RequiresMountsFor=.
-    if re.search(r"[\s:,\"'\\%$]", value) or not value.isprintable():
-        raise ValueError(
-            "holds white space or one of : , \" ' \\ % $: use a path (or a link) without"
-        )
-    return str(path)
-
-
-AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 
 
 def _not_bool(value: Any) -> Any:
@@ -118,7 +100,7 @@ class Service(_Model):
 
     name: str
     model: str
-    revision: str | None = None
+    revision: Revision | None = None
     served_name: str | None = None
     kind: Literal["generate", "embed", "rerank"] = "generate"
     port: Annotated[int, BeforeValidator(_not_bool), Field(ge=1024, le=65535)] = 30000
@@ -156,8 +138,8 @@ class Service(_Model):
     @classmethod
     def _model_is_hub_id_or_path(cls, value: str) -> str:
         if value.startswith("/"):
-            return _absolute(value)
-        if value.startswith((".", "~")) or not HUB_ID.fullmatch(value):
+            return absolute(value)
+        if value.startswith((".", "~")) or not is_hub_name(value):
             raise ValueError(
                 f"is {value!r}: write a model of the hub (Qwen/Qwen3-8B) or an absolute path on the node"
             )

@@ -184,15 +184,16 @@ class Variable(Sourced):
 
 
 class Condition(Record):
-    """A condition on a value: at least `min`, or one of `any_of`."""
+    """A condition on a value: at least `min`, less than `below`, or one of `any_of`."""
 
     min: float | None = None
+    below: float | None = None
     any_of: tuple[str, ...] | None = None
 
     @model_validator(mode="after")
     def _one(self) -> Condition:
-        if (self.min is None) == (self.any_of is None):
-            raise ValueError("a condition has either min or any_of")
+        if [self.min, self.below, self.any_of].count(None) != 2:
+            raise ValueError("a condition has one of min, below and any_of")
         return self
 
 

@@ -418,9 +418,12 @@ def _satisfies(value: object, condition: Condition | None) -> bool:
     if condition.any_of is not None:
         return str(value) in condition.any_of
     try:
-        return condition.min is not None and float(str(value)) >= condition.min
+        number = float(str(value))
     except ValueError:
         return False
+    if condition.below is not None:
+        return number < condition.below
+    return condition.min is not None and number >= condition.min
 
 
 def cache_environment(release: Release, cache: str, hub: str) -> dict[str, str]:

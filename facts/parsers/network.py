@@ -21,7 +21,7 @@ def parse_listeners(sections: Sections) -> tuple[Listener, ...] | Unknown:
     if section is None:
         return sections.missing("network")
     if section.rc == 0:
-        return tuple(_from_ss(section.out))
+        return _from_ss(section.out)
     tables = (sections.get("listeners.tcp"), sections.get("listeners.tcp6"))
     if all(table is None or table.rc != 0 for table in tables):
         return section.failure or ABSENT
@@ -30,23 +30,31 @@ def parse_listeners(sections: Sections) -> tuple[Listener, ...] | Unknown:
     )
 
 
-def _from_ss(lines: Iterable[str]) -> Iterable[Listener]:
-    """Lines such as ``LISTEN 0 128 127.0.0.1:30000 0.0.0.0:* users:(("python3",pid=1,fd=3))``."""
+def _from_ss(lines: Iterable[str]) -> tuple[Listener, ...] | Unknown:
+    """Lines such as ``LISTEN 0 128 127.0.0.1:30000 0.0.0.0:* users:(("python3",pid=1,fd=3))``.
+
+    One line that is no such line makes all of it unknown: it may be the one that matters. So does
+    none at all: a node that is surveyed has a listener, its sshd.
+    """
+    listeners = []
     for line in lines:
-        words = line.split()
-        if len(words) < 5:
+        if not line.strip():
             continue
-        host, _, port = words[3].rpartition(":")
+        words = line.split()
+        host, _, port = words[3].rpartition(":") if len(words) >= 5 else ("", "", "")
         number = fields.number("Listener.port", port)
         if isinstance(number, Unknown):
-            continue
+            return Unknown("malformed", line[:80])
         found = _PROCESS.search(line)
-        yield Listener(
-            address=_address(host),
-            port=number,
-            pid=fields.number("Listener.pid", found[2] if found else None),
-            process=fields.text("Listener.process", found[1] if found else None),
+        listeners.append(
+            Listener(
+                address=_address(host),
+                port=number,
+                pid=fields.number("Listener.pid", found[2] if found else None),
+                process=fields.text("Listener.process", found[1] if found else None),
+            )
         )
+    return tuple(listeners) or ABSENT
 
 
 def _address(host: str) -> str:

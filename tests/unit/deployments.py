@@ -72,8 +72,13 @@ def fresh(**changes: Any) -> Survey:
         base,
         docker=replace(base.docker, root_dir="/var/lib/docker"),
         spaces={
-            "/var/lib/docker": Space(
-                "/var/lib/docker", True, "/var/lib/docker", mount="/", free_bytes=10**12
+            path: Space(path, True, path, mount="/", free_bytes=10**12, read_only=False)
+            for path in (
+                "/var/lib/docker",
+                paths.STATE,
+                paths.CACHES,
+                paths.WEIGHTS,
+                "/etc/systemd/system",
             )
         },
         listeners=(),

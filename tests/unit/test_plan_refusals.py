@@ -87,7 +87,9 @@ def test_a_disk_without_room_is_no_matter_once_the_image_is_there() -> None:
 def test_room_that_could_not_be_read_is_said() -> None:
     made = plan(replace(fresh(), spaces={}))
     assert codes(made) == []
-    assert caution_codes(made) == ["SPACE_UNKNOWN"]
+    assert caution_codes(made) == ["SPACE_UNKNOWN", "SPACE_UNKNOWN"]
+    assert "Docker's store" in made.cautions[0].text
+    assert "/var/lib/sglang, /etc/systemd/system" in made.cautions[1].text
 
 
 def test_the_store_of_the_containerd_image_store_is_the_one_that_counts() -> None:
