@@ -82,7 +82,8 @@ def test_a_lock_of_an_older_toolkit_changes_nothing_but_what_is_known() -> None:
 def test_without_a_lock_nothing_is_refused_for_its_memory() -> None:
     made = plan(no_lock=True)
     assert codes(made) == []
-    assert any("the model is not locked yet" in reason for reason in made.reasons)
+    assert not any("not computed" in reason for reason in made.reasons)
+    assert any("Qwen/Qwen3-8B" in what for what in made.unresolved)
 
 
 def test_weights_that_cannot_fit_refuse_the_plan_before_any_change() -> None:
