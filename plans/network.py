@@ -25,7 +25,10 @@ def scheduler_port(service: Service) -> int:
     given = argument(service, "nccl-port")
     if isinstance(given, int) and not isinstance(given, bool):
         return given
-    return FIRST_SCHEDULER_PORT + (service.port - DEFAULT_PORT) % SCHEDULER_PORTS
+    place = (service.port - DEFAULT_PORT) % SCHEDULER_PORTS
+    if FIRST_SCHEDULER_PORT + place == service.port:
+        place = (place + SCHEDULER_PORTS // 2) % SCHEDULER_PORTS
+    return FIRST_SCHEDULER_PORT + place
 
 
 def beside_the_firewall(service: Service) -> str:

@@ -13,6 +13,7 @@ from locks.lockfile import write_lock
 from locks.records import Lock
 from tests.fake.command import CHAT, Ended, fake, inventory, recording, run
 from tests.unit.deployments import lock
+from tests.unit.test_canary import lines as canary_lines
 from tests.unit.test_verification import lines as verify_lines
 
 GOOD = "dgx-spark"
@@ -33,13 +34,16 @@ def whole_lock() -> Lock:
 def site(folder: Path, *, survey: Any = None, responses: Any = None, **more: Any) -> Path:
     """Write an inventory of one node with its whole lock beside it."""
     name, data = fake("a", survey if survey is not None else recording(GOOD))
-    data["fake_responses"] |= responses or {}
+    data["fake_responses"] |= TRIED | (responses or {})
     path = inventory(folder, (name, data), **more)
     write_lock(folder / "sglang.lock", whole_lock())
     return path
 
 
+TRIED = {": try ": {"stdout": canary_lines("a GB10 that computes")}}
+
 VERIFIED = {
+    **TRIED,
     ": verify ": {"stdout": verify_lines()},
     ": switch ": {"stdout": ["loading weights, 12 s"]},
 }
@@ -116,6 +120,16 @@ def test_3_where_the_node_moved_since_it_was_planned(tmp_path: Path) -> None:
     assert ended.code == 3
     (refusal,) = ended.nodes["@fake/a"]["refusals"]
     assert (refusal["code"], refusal["seen"]) == ("STALE_PLAN", "the main process is 7")
+
+
+def test_3_where_cuda_does_not_start_in_the_image_and_nothing_was_switched(tmp_path: Path) -> None:
+    bad = {": try ": {"stdout": canary_lines("error 804, compatibility on a GeForce")}}
+    ended = run("apply", site(tmp_path, responses=VERIFIED | bad), "--json")
+    assert ended.code == 3
+    (refusal,) = ended.nodes["@fake/a"]["refusals"]
+    assert (refusal["code"], refusal["service"]) == ("COMPAT_UNSUPPORTED", "chat")
+    assert ended.nodes["@fake/a"]["verified"] == {}
+    assert "Start chat" not in ended.err
 
 
 def test_5_where_it_does_not_generate(tmp_path: Path) -> None:

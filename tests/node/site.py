@@ -111,7 +111,14 @@ def has_the_flags_of_the_unit(host: dict[str, Any]) -> None:
     assert host["AutoRemove"] is True
     assert host["LogConfig"]["Type"] == "none"
     assert host["CgroupParent"] == "sglang-chat.slice"
-    assert host["IpcMode"] == "host"
+    assert host["IpcMode"] == "private"
+    assert host["NetworkMode"] == "bridge"
+    assert host["SecurityOpt"] == ["no-new-privileges"]
+    assert host["CapDrop"] == ["ALL"]
+    assert not host["CapAdd"]
+    assert host["Privileged"] is False
+    assert host["ReadonlyRootfs"] is True
+    assert host["Tmpfs"] == {"/tmp": "exec,mode=1777"}
     assert host["PortBindings"] == {"30000/tcp": [{"HostIp": "127.0.0.1", "HostPort": "30000"}]}
 
 

@@ -30,6 +30,7 @@ L4 = Expected("chat", "lmsysorg/sglang@sha256:11", cuda=True, capabilities=("8.9
 
 MEANS = {
     "an L4 that computes": None,
+    "a GB10 that computes": None,
     "the CPU device": None,
     "error 35, driver too old": "DRIVER_TOO_OLD",
     "error 802, fabric not ready": "FABRIC_NOT_READY",
@@ -74,11 +75,9 @@ def lines(name: str) -> list[str]:
 
 def wanted(name: str, **changes: Any) -> Expected:
     """Return what the canary of a recording had to find."""
-    two = Expected("chat", L4.image, cuda=True, capabilities=("8.9", "8.9"))
-    one_ = replace(
-        L4, cuda=name != "the CPU device", capabilities=("7.5",) if "T4" in name else ("8.9",)
-    )
-    return replace(two if "two" in name else one_, **changes)
+    gpus = {"T4": ("7.5",), "GB10": ("12.1",), "two": ("8.9", "8.9")}
+    found = next((gpus[word] for word in name.split() if word in gpus), ("8.9",))
+    return replace(L4, cuda=name != "the CPU device", capabilities=found, **changes)
 
 
 def codes(found: Canary) -> list[str]:

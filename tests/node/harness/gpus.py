@@ -17,6 +17,32 @@ RECORDINGS = Path(__file__).resolve().parents[2] / "recorded" / "played"
 SMI = Path(__file__).with_name("nvidia-smi")
 PLAYED = "/usr/local/lib/played"
 
+# Run by Python before anything else in a container: a libcuda.so.1 that only fails.
+LIBCUDA = """\
+import ctypes
+
+real = ctypes.CDLL
+
+
+class Cuda:
+    def cuInit(self, flags):
+        return {number}
+
+    def cuDriverGetVersion(self, version):
+        version._obj.value = 12090
+
+    def cuGetErrorName(self, number, name):
+        name._obj.value = b"{name}"
+
+    def cuGetErrorString(self, number, text):
+        text._obj.value = b"{text}"
+
+
+ctypes.CDLL = lambda name, *more, **named: (
+    Cuda() if name == "libcuda.so.1" else real(name, *more, **named)
+)
+"""
+
 # /proc/driver is there on every Linux; a directory in it can only be had by mounting over it.
 DRIVER_UNIT = f"""\
 [Unit]
@@ -55,6 +81,24 @@ def cdi(recording: str) -> str:
     specification = {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": devices}
     # The block form, as nvidia-ctk writes it.
     return yaml.safe_dump(specification, sort_keys=False)
+
+
+def play_cuda(node: Node, number: int, name: str, text: str) -> None:
+    """Let CUDA fail so in containers that get a GPU by CDI: with this number, name and text.
+
+    Where a real specification mounts the driver's libcuda.so.1, Python's ctypes is given one that
+    answers with these three; nothing else is played. `play_gpus` takes it away again.
+    """
+    folder = f"{PLAYED}/cuda"
+    node.put(f"{folder}/sitecustomize.py", LIBCUDA.format(number=number, name=name, text=text))
+    specification = yaml.safe_load(node.read("/etc/cdi/nvidia.yaml"))
+    specification["containerEdits"] = {
+        "env": [f"PYTHONPATH={folder}"],
+        "mounts": [
+            {"hostPath": folder, "containerPath": folder, "options": ["ro", "nosuid", "bind"]}
+        ],
+    }
+    node.put("/etc/cdi/nvidia.yaml", yaml.safe_dump(specification, sort_keys=False))
 
 
 def play_gpus(node: Node, recording: str, with_cdi: bool = True) -> None:
