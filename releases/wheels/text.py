@@ -72,7 +72,7 @@ def read_lock(text: str) -> WheelLock:
     Raises LockDamaged, with the number of the line, for anything that `write_lock` would not have
     written: an option, an address, a package without a hash, or one that stands twice.
     """
-    lines = list(enumerate(text.splitlines(), 1))
+    lines = list(enumerate(text.removesuffix("\n").split("\n"), 1))
     cut = next((at for at, (_, line) in enumerate(lines) if not line.startswith("#")), len(lines))
     fields, departures, unresolved = _read_head(lines[:cut])
     packages = tuple(_read_packages(iter(lines[cut:])))
