@@ -41,7 +41,9 @@ def write_lock(lock: WheelLock) -> str:
         f"# SGLang {lock.release} with CUDA {lock.cuda} for Python {lock.python} on "
         f"{lock.architecture}: {len(lock.packages)} packages, {lock.size / 1e9:.1f} GB to download.",
         "# Written by a program from releases/data/wheels.yaml. Run it again instead of editing:",
-        f"#   python -m releases.tools.lock_wheels {lock.release}",
+        f"#   python -m releases.tools.lock_wheels {lock.release} --as-of {lock.as_of}",
+        "# It is complete, so it is installed without asking what packages require of each other:",
+        "#   uv pip install --no-deps --require-hashes --only-binary :all: --requirement FILE",
         "#",
     ]
     out += [f"# {key}: {getattr(lock, key.replace('-', '_'))}" for key in HEAD]
