@@ -12,7 +12,8 @@ checks of `releases/wheels/checks.py` is not written, nor the one of the other a
 the index has every locked file, with its hash, and did not yank it.
 
 uv takes the index from its own settings. FlashInfer keeps precompiled kernels on an index of its
-own; without its address they stand in the lock as unresolved.
+own, whose address `flashinfer install-cubin-wheel --dry-run` prints; without it they stand in the
+lock as unresolved.
 
 Exit codes: 0 done; 1 uv failed; 2 wrong usage; 3 a lock is refused or can no longer be installed.
 """
@@ -65,11 +66,16 @@ class Uv:
         return cls(program, resolution.uv_version(_run([program, "--version"])[0]))
 
     def resolve(
-        self, asked: Question, target: Target, *, as_of: str | None = None, index: str | None = None
+        self,
+        asked: Question,
+        target: Target,
+        *,
+        as_of: str | None = None,
+        indexes: Sequence[str] = (),
     ) -> tuple[str, str]:
         """Return uv's answer and what it printed beside it; UvFailed where it finds none."""
         arguments = resolution.compile_arguments(
-            self.program, asked, target, as_of=as_of, index=index
+            self.program, asked, target, as_of=as_of, indexes=indexes
         )
         with tempfile.TemporaryDirectory(prefix="lock-wheels-") as folder:
             for name, text in asked.files().items():
@@ -154,7 +160,10 @@ def _try_without_overrides(uv: Uv, wanted: Policy, target: Target, as_of: str) -
     try:
         uv.resolve(dataclasses.replace(asked, overrides=()), target, as_of=as_of)
     except UvFailed as error:
-        say(f"without {', '.join(asked.overrides)}: {error}")
+        why = resolution.no_solution(str(error))
+        if why is None:
+            raise
+        say(f"without {', '.join(asked.overrides)}: {why}")
     else:
         say(f"without {', '.join(asked.overrides)}: resolves too; is the override still needed?")
 
@@ -165,7 +174,8 @@ def _with_kernels(
     parts = data().checks.flashinfer[1:]
     asked = resolution.question_of_kernels(wanted, packages, parts)
     # No date: a plain page of links says none.
-    answer, _ = uv.resolve(asked, target, index=index)
+    indexes = resolution.indexes_of_kernels(wanted, index)
+    answer, _ = uv.resolve(asked, target, indexes=indexes)
     have = {package.name for package in packages}
     more = [package for package in _chosen(answer, target) if package.name not in have]
     others = [p.name for p in more if not p.name.startswith(parts)]
@@ -210,36 +220,43 @@ def _write(path: Path, text: str) -> None:
 
 
 def check(
-    uv: Uv, release: str, architecture: str, index: str | None, folder: Path
+    uv: Uv, wanted: Policy, architecture: str, index: str | None, folder: Path
 ) -> list[LockProblem]:
     """Return why a lock can no longer be installed; nothing where it can.
 
     FlashInfer's kernels, where the lock has them, are looked for only if their index is given.
     """
-    text = lock_text(release, architecture, folder)
+    name = lock_name(wanted.release, architecture)
+    text = lock_text(wanted.release, architecture, folder)
     if text is None:
-        missing = why_not_locked(release, architecture, folder)
+        missing = why_not_locked(wanted.release, architecture, folder)
         return [] if missing is None else [missing]
-    lock_ = read_lock(text)
+    again = f"python -m releases.tools.lock_wheels {wanted.release}"
+    try:
+        lock_ = read_lock(text)
+    except LockDamaged as error:
+        needed = "a lock as the program wrote it"
+        return [LockProblem("WHEELS_DAMAGED", f"{name}: {error}", needed, again)]
     found = problems(lock_)
     parts = data().checks.flashinfer[1:]
     asked = [p for p in lock_.packages if index is not None or not p.name.startswith(parts)]
     target = Target(lock_.python, lock_.glibc, lock_.architecture)
+    indexes = () if index is None else resolution.indexes_of_kernels(wanted, index)
     try:
-        answer, said = uv.resolve(resolution.pinned(asked), target, index=index)
+        answer, said = uv.resolve(resolution.pinned(asked), target, indexes=indexes)
         gone = resolution.gone(asked, answer, said)
     except UvFailed as error:
-        if "No solution found" not in str(error):
+        why = resolution.no_solution(str(error))
+        if why is None:
             raise
-        gone = [str(error)]
+        gone = [why]
     if gone:
-        again = f"python -m releases.tools.lock_wheels {lock_.release}"
-        seen = f"{lock_name(release, architecture)}: {'; '.join(gone)}"
+        seen = f"{name}: {'; '.join(gone)}"
         found.append(LockProblem("WHEELS_GONE", seen, "every locked file, as it was locked", again))
     left_out = len(lock_.packages) - len(asked)
     if not found:
         print(
-            f"{lock_name(release, architecture)}: {len(asked)} packages can be installed"
+            f"{name}: {len(asked)} packages can be installed"
             + (f", {left_out} of FlashInfer's own index not asked for" if left_out else "")
         )
     return found
@@ -294,13 +311,11 @@ def main(given: Sequence[str]) -> int:
                 found.append(missing)
             elif asked.check:
                 for architecture in ARCHITECTURES:
-                    found += check(
-                        uv, wanted.release, architecture, asked.flashinfer_index, asked.folder
-                    )
+                    found += check(uv, wanted, architecture, asked.flashinfer_index, asked.folder)
             else:
                 as_of = asked.as_of or moment(datetime.datetime.now(datetime.UTC).isoformat())
                 found += lock(uv, wanted, as_of, asked.flashinfer_index, asked.folder)
-    except (UvFailed, CannotLock, LockDamaged) as error:
+    except (UvFailed, CannotLock) as error:
         print(f"failed: {error}", file=sys.stderr)
         return 1
     tell(found)

@@ -97,6 +97,20 @@ def question_of_kernels(
     )
 
 
+def indexes_of_kernels(policy: Policy, base: str) -> tuple[str, str]:
+    """Return the indexes of FlashInfer's kernels: those of one CUDA release, then those of all.
+
+    BASE is the address that `flashinfer install-cubin-wheel --dry-run` prints; the ones compiled
+    for a CUDA release are below it, as `flashinfer install-jit-cache-wheel` asks for them.
+    """
+    base = base.rstrip("/")
+    return (f"{base}/{_label(policy)}", base)
+
+
+def _label(policy: Policy) -> str:
+    return "cu" + policy.locked.cuda.replace(".", "")
+
+
 def pinned(packages: Iterable[Package]) -> Question:
     """Return the question whether exactly these packages are on the index."""
     lines = tuple(f"{p.name}=={p.version}" for p in packages)
@@ -104,12 +118,12 @@ def pinned(packages: Iterable[Package]) -> Question:
 
 
 def compile_arguments(
-    uv: str, asked: Question, target: Target, *, as_of: str | None, index: str | None = None
+    uv: str, asked: Question, target: Target, *, as_of: str | None, indexes: Sequence[str] = ()
 ) -> list[str]:
     """Return the argument list that has uv resolve ASKED, in a folder that holds its files.
 
     Only metadata is fetched, only wheels are taken, no Python is downloaded. AS_OF leaves out
-    what came later; INDEX is asked before the index that uv is set up with. The answer is written
+    what came later; INDEXES are asked before the one that uv is set up with. The answer is written
     to ANSWER.
     """
     out = [uv, "pip", "compile", "--no-progress", "--no-python-downloads"]
@@ -119,7 +133,7 @@ def compile_arguments(
     out += ["--python-platform", f"{target.architecture}-manylinux_{glibc}"]
     if as_of is not None:
         out += ["--exclude-newer", as_of]
-    if index is not None:
+    for index in indexes:
         out += ["--index", index]
     if not asked.with_dependencies:
         out.append("--no-deps")
@@ -260,7 +274,7 @@ def unresolved(
     there = {package.name: package.version for package in packages}
     words = {
         "version": there.get("flashinfer-python", "unknown"),
-        "label": "cu" + policy.locked.cuda.replace(".", ""),
+        "label": _label(policy),
         "cuda": policy.locked.cuda,
         "release": policy.release,
         "python": python or policy.locked.python,
@@ -277,6 +291,18 @@ def unresolved(
         for rule in policy.unresolved
         if rule.name not in there
     ]
+
+
+def no_solution(said: str) -> str | None:
+    """Return why uv finds no versions that fit, in its own words without its hints.
+
+    None where it failed for another reason, such as an index that does not answer.
+    """
+    if "No solution found" not in said:
+        return None
+    lines = [line.strip() for line in said.partition("\nhint:")[0].splitlines()]
+    causes = lines[next(at for at, line in enumerate(lines) if "No solution found" in line) + 1 :]
+    return " ".join(causes).strip().removeprefix("cause: ") or "no solution found"
 
 
 def gone(locked: Sequence[Package], answer: str, said: str) -> list[str]:

@@ -6,7 +6,7 @@ import functools
 from pathlib import Path
 
 from releases.wheels.checks import LockProblem
-from releases.wheels.data import data, locked_releases
+from releases.wheels.data import data, locked_releases, policy
 from releases.wheels.records import ARCHITECTURES, WheelLock
 from releases.wheels.text import read_lock
 
@@ -20,7 +20,7 @@ def lock_name(release: str, architecture: str) -> str:
 
 def lock_text(release: str, architecture: str, folder: Path = FOLDER) -> str | None:
     """Return a lock as text, as pip and uv take it, or None where there is none."""
-    if architecture not in ARCHITECTURES or data().release(release.removeprefix("v")) is None:
+    if architecture not in ARCHITECTURES or policy(release) is None:
         return None
     path = folder / lock_name(release, architecture)
     return path.read_text(encoding="utf-8") if path.is_file() else None

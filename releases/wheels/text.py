@@ -41,7 +41,9 @@ def write_lock(lock: WheelLock) -> str:
         f"# SGLang {lock.release} with CUDA {lock.cuda} for Python {lock.python} on "
         f"{lock.architecture}: {len(lock.packages)} packages, {lock.size / 1e9:.1f} GB to download.",
         "# Written by a program from releases/data/wheels.yaml. Run it again instead of editing:",
-        f"#   python -m releases.tools.lock_wheels {lock.release}",
+        f"#   python -m releases.tools.lock_wheels {lock.release} --as-of {lock.as_of}",
+        "# It is complete, so it is installed without asking what packages require of each other:",
+        "#   uv pip install --no-deps --require-hashes --only-binary :all: --requirement FILE",
         "#",
     ]
     out += [f"# {key}: {getattr(lock, key.replace('-', '_'))}" for key in HEAD]
@@ -72,7 +74,7 @@ def read_lock(text: str) -> WheelLock:
     Raises LockDamaged, with the number of the line, for anything that `write_lock` would not have
     written: an option, an address, a package without a hash, or one that stands twice.
     """
-    lines = list(enumerate(text.splitlines(), 1))
+    lines = list(enumerate(text.removesuffix("\n").split("\n"), 1))
     cut = next((at for at, (_, line) in enumerate(lines) if not line.startswith("#")), len(lines))
     fields, departures, unresolved = _read_head(lines[:cut])
     packages = tuple(_read_packages(iter(lines[cut:])))
