@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from facts.records import ServiceState, Survey, known
+from facts.records import ABSENT, ServiceState, Survey, known
 from plans import drift, paths
 from plans.deployment import (
     Launch,
@@ -155,6 +155,8 @@ def _act(
         answer = state.answer
         if known(answer) and answer.ready == 200 and known(answer.model_names):
             if launch.service.public_name in answer.model_names:
+                if state.record == ABSENT:
+                    return "verify", "no record says that this deployment was verified", False
                 return "none", "", True
             return "verify", f"it answers with the model {', '.join(answer.model_names)}", False
         seen = answer.ready if known(answer) else answer

@@ -152,6 +152,7 @@ def applied(of: NodePlan, node: Survey | None = None) -> Survey:
                 "SGLANG_RUNTIME": "image",
             },
             plan=service.files[-1].text,
+            record='{"result": "ready, and it generates"}\n',
             answer=Answer(200, (service.launch.service.public_name,)),
         )
     image = LocalImage("lmsysorg/sglang", None, INDEX, CONFIG)

@@ -70,6 +70,14 @@ def test_a_run_cut_before_the_restart_is_seen_and_ended_by_the_next_one(active: 
     assert (one(made).number, one(made).new_deployment) == (1, False)
 
 
+def test_a_run_cut_before_its_verify_is_verified_by_the_next_one() -> None:
+    made = plan(running(record=ABSENT))
+    assert kinds(made) == ["verify"]
+    assert "no record" in made.changes[0].why
+    # One that is there and cannot be read is no reason to ask for a generation.
+    assert plan(running(record=Unknown("unreadable", "no permission"))).converged
+
+
 def test_a_container_of_another_image_is_restarted() -> None:
     node = running(container_image="sha256:" + "9" * 64)
     assert told(node) == [
