@@ -79,6 +79,26 @@ def test_2_where_the_words_or_the_data_are_wrong(tmp_path: Path) -> None:
     assert "sglang.lock" in broken.err
 
 
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"registry": {"mirrors": {"docker.io": "nonsense"}}}, "write https://HOST"),
+        ({"registry": {"mirrors": {"docker.io": "http://192.0.2.1:5000"}}}, "listed as insecure"),
+        ({"image": "lmsysorg/sglang:latest", "release": "0.5.23"}, "moves"),
+        ({"image": "??", "release": "0.5.23"}, "is not an image reference"),
+    ],
+)
+def test_2_where_what_the_lock_shall_ask_cannot_be_asked(
+    tmp_path: Path, more: dict[str, Any], says: str
+) -> None:
+    host = fake("a", recording("b200-pair"))
+    ended = run("lock", inventory(tmp_path, host, **more))
+    assert ended.code == 2
+    assert says in ended.err
+    assert "Traceback" not in ended.err
+    assert not (tmp_path / "sglang.lock").exists()
+
+
 def test_an_apply_does_what_the_plan_says_and_verifies(tmp_path: Path) -> None:
     ended = run("apply", site(tmp_path, responses=VERIFIED), "--json")
     assert ended.code == 0, ended.err
