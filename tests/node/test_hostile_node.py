@@ -181,33 +181,3 @@ def test_a_changed_host_key_is_refused_with_what_to_compare(
     assert f"ssh-keyscan {keys['ssh_hostname']} | ssh-keygen -lf -" in error["text"]
     assert "ssh-keygen -R" in error["text"]
     assert known.read_text(encoding="utf-8") == before
-
-
-@pytest.mark.usefixtures("unchanged")
-def test_a_host_key_that_is_not_known_yet_is_refused_too(
-    site: Site, node: Node, tmp_path: Path
-) -> None:
-    keys = node.pyinfra()[1]
-    (tmp_path / "known").write_text("", encoding="utf-8")
-    unknown = {"ssh_known_hosts_file": str(tmp_path / "known")}
-    ran = Site(tmp_path, [node], site.data, keys=unknown).tool("plan", "--json")
-    assert ran.code == 1
-    error = ran.document["nodes"][0]["error"]
-    assert "not known" in error["text"]
-    assert f"ssh-keyscan {keys['ssh_hostname']}" in error["text"]
-
-
-@pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize(
-    ("port", "keys", "says"),
-    [(2, {}, "port 2"), (22, {"ssh_user": "nobody"}, "this user with this key: ssh -v nobody@")],
-    ids=["a port that nobody listens on", "a user whose key it is not"],
-)
-def test_a_node_that_cannot_be_reached_says_why_and_what_to_try(
-    site: Site, node: Node, tmp_path: Path, port: int, keys: dict[str, str], says: str
-) -> None:
-    ran = Site(tmp_path, [node], site.data, port=port, keys=keys).tool("plan", "--json")
-    assert ran.code == 1
-    error = ran.document["nodes"][0]["error"]
-    assert error["code"] == "UNREACHABLE"
-    assert says in error["text"]
