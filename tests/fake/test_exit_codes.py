@@ -120,6 +120,29 @@ def test_1_where_something_fails_on_a_node_with_its_last_word(tmp_path: Path) ->
     assert ended.nodes["@fake/a"]["verified"] == {}
 
 
+def test_a_fetch_that_fills_the_disk_is_told_with_the_command(tmp_path: Path) -> None:
+    said = ["3 of 9 layers unpacked", "failed to register layer: write /x: no space left on device"]
+    responses = {": pull ": {"success": False, "stdout": said}, **VERIFIED}
+    ended = run("apply", site(tmp_path, responses=responses), "--json")
+    assert ended.code == 1
+    (failure,) = ended.nodes["@fake/a"]["failures"]
+    assert "failed to register layer" in failure
+    assert "df -h" in failure
+
+
+def test_a_switch_that_cannot_write_says_that_the_service_runs_on(tmp_path: Path) -> None:
+    switch = {
+        "success": False,
+        "stdout": ["nothing was switched: a file could not be put in its place: df -h /etc"],
+        "stderr": ["install: error writing '/etc/x.new': No space left on device"],
+    }
+    ended = run("apply", site(tmp_path, responses={": switch ": switch}), "--json")
+    assert ended.code == 1
+    (failure,) = ended.nodes["@fake/a"]["failures"]
+    assert failure.startswith("chat: install: error writing")
+    assert "did not start" not in failure
+
+
 def test_a_start_that_fails_is_told_by_what_its_log_means(tmp_path: Path) -> None:
     log = ["the start has failed: exit-code", "torch.OutOfMemoryError: CUDA out of memory."]
     responses = {": switch ": {"success": False, "stdout": log}}
