@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pyinfra.api import Inventory
-from pyinfra.api.exceptions import InventoryError, NoGroupError
+from pyinfra.api.exceptions import NoGroupError, PyinfraError
 from pyinfra.api.host import Host
 
 
@@ -43,7 +43,7 @@ def load(target: str, data: dict[str, Any] | None = None) -> Inventory:
     all_hosts = groups.pop("all")
     try:
         return Inventory(all_hosts, override_data=data or {}, **groups)  # type: ignore[no-untyped-call]
-    except (InventoryError, KeyError, NotImplementedError) as error:
+    except (PyinfraError, KeyError, NotImplementedError) as error:
         raise TargetError(f"{target}: {error}") from None
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from cli.context import Run, Stop
 from cli.exits import Exit
+from locks.hub import ModelRefused
 from locks.lockfile import LockError, read_lock, write_lock
 from locks.make import ImageRequest, ModelRequest, make_lock
 from locks.records import Lock
 from locks.references import ReferenceRefused
-from locks.registry import RegistryOptions
+from locks.registry import MirrorRefused, RegistryOptions
 from locks.where import lock_path
 from plans.wanted import images_wanted, models_wanted
 from plans.wishes import Wishes
@@ -62,7 +63,7 @@ def made_lock(run: Run, wishes: Iterable[Wishes], existing: Lock | None, *, refr
             target=run.target,
         )
         changed = write_lock(path, lock)
-    except (ReferenceRefused, LockError) as error:
+    except (ReferenceRefused, ModelRefused, MirrorRefused, LockError) as error:
         raise Stop(Exit.USAGE, str(error)) from None
     run.err.print(f"{'wrote' if changed else 'unchanged:'} {path}", markup=False, soft_wrap=True)
     return lock

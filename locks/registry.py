@@ -63,6 +63,10 @@ class _Body:
     host: str
 
 
+class MirrorRefused(ValueError):
+    """A mirror of the inventory that cannot be asked; the text says what to write."""
+
+
 class RegistryClient:
     """Resolves image references. One object keeps its connections and tokens; not for threads."""
 
@@ -71,7 +75,7 @@ class RegistryClient:
         options: RegistryOptions | None = None,
         progress: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """Take options and where to say what is done. Raises ValueError for a bad mirror."""
+        """Take options and where to say what is done. Raises MirrorRefused."""
         self._options = options or RegistryOptions()
         self._progress = progress
         self._transport = Transport(self._options.limits, self._options.insecure)
@@ -268,19 +272,19 @@ def _architecture_missing(reference: Reference, wanted: str, names: tuple[str, .
 
 
 def _mirror(name: str, url: str, transport: Transport) -> Address:
-    """Take a mirror's base URL apart. Raises ValueError, which never shows a password in it."""
+    """Take a mirror's base URL apart. Raises MirrorRefused, which never shows a password in it."""
     wrong = f"The mirror of {name!a} is not usable: write https://HOST[:PORT][/PATH]"
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise ValueError(f"{wrong}.") from None
+        raise MirrorRefused(f"{wrong}.") from None
     if "@" in parts.netloc:
-        raise ValueError(f"{wrong} without a user or password; log in with docker login.")
+        raise MirrorRefused(f"{wrong} without a user or password; log in with docker login.")
     if parts.scheme not in ("http", "https") or parts.query or parts.fragment:
-        raise ValueError(f"{wrong}.")
+        raise MirrorRefused(f"{wrong}.")
     if not is_host(parts.netloc):
-        raise ValueError(f"{wrong}.")
+        raise MirrorRefused(f"{wrong}.")
     if parts.scheme == "http" and not transport.plain_allowed(parts.netloc):
-        raise ValueError(f"{wrong}; without TLS only where the host is listed as insecure.")
+        raise MirrorRefused(f"{wrong}; without TLS only where the host is listed as insecure.")
     path = parts.path.strip("/")
     return Address(parts.netloc.lower(), parts.scheme, f"{path}/" if path else "")

@@ -11,8 +11,8 @@ from plans.refusals import Caution, Refusal
 from plans.rules import threshold, version_of
 from plans.wishes import Wishes
 
-SMI_PART = "nvidia-smi-query"
-"""The survey's part whose not returning is told as ``SMI_HUNG``."""
+SMI_PARTS = ("nvidia-smi", "smi.")
+"""How the survey's parts and sections begin whose not returning is told as ``SMI_HUNG``, once."""
 
 
 def host_findings(survey: Survey, wishes: Wishes) -> tuple[list[Refusal], list[Caution]]:
@@ -147,7 +147,7 @@ def _unfinished(survey: Survey) -> tuple[list[Refusal], list[Caution]]:
         part
         for part in survey.unfinished
         if part not in irrelevant
-        and not (part == SMI_PART and not known(survey.nvidia.smi.exit_code))
+        and not (part.startswith(SMI_PARTS) and not known(survey.nvidia.smi.exit_code))
     ]
     cautions = [
         Caution(

@@ -83,6 +83,26 @@ def test_2_where_the_words_or_the_data_are_wrong(tmp_path: Path) -> None:
     assert "sglang.lock" in broken.err
 
 
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"registry": {"mirrors": {"docker.io": "nonsense"}}}, "write https://HOST"),
+        ({"registry": {"mirrors": {"docker.io": "http://192.0.2.1:5000"}}}, "listed as insecure"),
+        ({"image": "lmsysorg/sglang:latest", "release": "0.5.23"}, "moves"),
+        ({"image": "??", "release": "0.5.23"}, "is not an image reference"),
+    ],
+)
+def test_2_where_what_the_lock_shall_ask_cannot_be_asked(
+    tmp_path: Path, more: dict[str, Any], says: str
+) -> None:
+    host = fake("a", recording("b200-pair"))
+    ended = run("lock", inventory(tmp_path, host, **more))
+    assert ended.code == 2
+    assert says in ended.err
+    assert "Traceback" not in ended.err
+    assert not (tmp_path / "sglang.lock").exists()
+
+
 def test_an_apply_does_what_the_plan_says_and_verifies(tmp_path: Path) -> None:
     ended = run("apply", site(tmp_path, responses=VERIFIED), "--json")
     assert ended.code == 0, ended.err
@@ -102,6 +122,29 @@ def test_1_where_something_fails_on_a_node_with_its_last_word(tmp_path: Path) ->
     (failure,) = ended.nodes["@fake/a"]["failures"]
     assert "could not be fetched: no space left on device" in failure
     assert ended.nodes["@fake/a"]["verified"] == {}
+
+
+def test_a_fetch_that_fills_the_disk_is_told_with_the_command(tmp_path: Path) -> None:
+    said = ["3 of 9 layers unpacked", "failed to register layer: write /x: no space left on device"]
+    responses = {": pull ": {"success": False, "stdout": said}, **VERIFIED}
+    ended = run("apply", site(tmp_path, responses=responses), "--json")
+    assert ended.code == 1
+    (failure,) = ended.nodes["@fake/a"]["failures"]
+    assert "failed to register layer" in failure
+    assert "df -h" in failure
+
+
+def test_a_switch_that_cannot_write_says_that_the_service_runs_on(tmp_path: Path) -> None:
+    switch = {
+        "success": False,
+        "stdout": ["nothing was switched: a file could not be put in its place: df -h /etc"],
+        "stderr": ["install: error writing '/etc/x.new': No space left on device"],
+    }
+    ended = run("apply", site(tmp_path, responses={": switch ": switch}), "--json")
+    assert ended.code == 1
+    (failure,) = ended.nodes["@fake/a"]["failures"]
+    assert failure.startswith("chat: install: error writing")
+    assert "did not start" not in failure
 
 
 def test_a_start_that_fails_is_told_by_what_its_log_means(tmp_path: Path) -> None:

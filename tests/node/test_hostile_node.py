@@ -93,10 +93,8 @@ def test_noexec_tmp_another_locale_and_a_login_banner_change_nothing(
     ran = site.tool("apply")
     assert ran.code == 0
     assert "ready, and it generates" in ran.out
-    ran = site.tool("apply")
+    ran = site.tool("plan")
     assert "unchanged, ready" in ran.out
-    ran = site.tool("verify", "--json")
-    assert ran.document["nodes"][0]["verified"]["chat"]["ok"]
     # What follows reads the output of commands itself.
     node.run("rm /root/.bashrc /root/.profile")
 
@@ -171,46 +169,15 @@ def test_a_changed_host_key_is_refused_with_what_to_compare(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "other"], check=True
     )
     kind, key, *_ = (tmp_path / "other.pub").read_text(encoding="utf-8").split()
-    known = tmp_path / "known_hosts"
+    known = tmp_path / "known"
     known.write_text(f"{keys['ssh_hostname']} {kind} {key}\n", encoding="utf-8")
     wrong = Site(tmp_path, [node], site.data, keys={"ssh_known_hosts_file": str(known)})
     before = known.read_text(encoding="utf-8")
-    for command in ("plan", "apply"):
-        ran = wrong.tool(command, "--json")
-        assert ran.code == 1
-        error = ran.document["nodes"][0]["error"]
-        assert error["code"] == "UNREACHABLE"
-        assert "another host key" in error["text"]
-        assert f"ssh-keyscan {keys['ssh_hostname']} | ssh-keygen -lf -" in error["text"]
-        assert "ssh-keygen -R" in error["text"]
-    assert known.read_text(encoding="utf-8") == before
-
-
-@pytest.mark.usefixtures("unchanged")
-def test_a_host_key_that_is_not_known_yet_is_refused_too(
-    site: Site, node: Node, tmp_path: Path
-) -> None:
-    keys = node.pyinfra()[1]
-    (tmp_path / "known_hosts").write_text("", encoding="utf-8")
-    unknown = {"ssh_known_hosts_file": str(tmp_path / "known_hosts")}
-    ran = Site(tmp_path, [node], site.data, keys=unknown).tool("plan", "--json")
-    assert ran.code == 1
-    error = ran.document["nodes"][0]["error"]
-    assert "not known" in error["text"]
-    assert f"ssh-keyscan {keys['ssh_hostname']}" in error["text"]
-
-
-@pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize(
-    ("port", "keys", "says"),
-    [(2, {}, "port 2"), (22, {"ssh_user": "nobody"}, "this user with this key: ssh -v nobody@")],
-    ids=["a port that nobody listens on", "a user whose key it is not"],
-)
-def test_a_node_that_cannot_be_reached_says_why_and_what_to_try(
-    site: Site, node: Node, tmp_path: Path, port: int, keys: dict[str, str], says: str
-) -> None:
-    ran = Site(tmp_path, [node], site.data, port=port, keys=keys).tool("plan", "--json")
+    ran = wrong.tool("apply", "--json")
     assert ran.code == 1
     error = ran.document["nodes"][0]["error"]
     assert error["code"] == "UNREACHABLE"
-    assert says in error["text"]
+    assert "another host key" in error["text"]
+    assert f"ssh-keyscan {keys['ssh_hostname']} | ssh-keygen -lf -" in error["text"]
+    assert "ssh-keygen -R" in error["text"]
+    assert known.read_text(encoding="utf-8") == before

@@ -558,8 +558,12 @@ def test_parts_that_did_not_return() -> None:
 
 def test_nvidia_smi_that_hangs_is_one_refusal() -> None:
     hung = survey(smi=Smi(exit_code=Unknown("unreadable")), gpus=(), driver=ABSENT)
-    hung = replace(hung, unfinished=("nvidia-smi-query",))
-    assert codes(decide(hung, *wish())) == ["SMI_HUNG"]
+    for parts in (("nvidia-smi-query",), ("smi.query", "smi.table", "smi.xml")):
+        hung = replace(hung, unfinished=parts)
+        assert codes(decide(hung, *wish())) == ["SMI_HUNG"]
+    # Where the list of GPUs came all the same, what did not come is told by itself.
+    late = replace(survey(), unfinished=("smi.xml",))
+    assert codes(decide(late, *wish())) == ["SURVEY_UNFINISHED"]
 
 
 def test_module_and_library_of_two_versions() -> None:

@@ -255,6 +255,7 @@ HOSTS: st.SearchStrategy[Any] = st.recursive(
 @example([("a", 1)])
 @example([("a", {1: 2})])
 @example(["a", ("a", {})])
+@example(("0", "@"))
 def test_hosts_of_any_shape_are_an_inventory_or_a_sentence(tmp_path: Path, hosts: Any) -> None:
     path = tmp_path / "site.py"
     path.write_text(f"nodes = {hosts!r}\n", encoding="utf-8", errors="backslashreplace")
