@@ -21,7 +21,7 @@ from facts.survey import SurveyRequest, read_survey
 from locks.lockfile import LockError, read_lock
 from locks.records import Lock
 from locks.where import lock_path
-from operations import files, image, service
+from operations import files, image, service, weights
 from operations.outcomes import outcome_of
 from operations.remote import say_failed
 from plans import paths
@@ -31,6 +31,7 @@ from plans.plan import NodePlan, ServicePlan
 from plans.refusals import Refusal
 from plans.scripts import Take
 from plans.version import VERSION
+from plans.weights import weights_to_survey
 from plans.wishes import Wishes, WishesError, read_wishes
 
 DATA_KEY = "sglang"
@@ -55,6 +56,7 @@ def request_for(wishes: Wishes | None) -> SurveyRequest:
     return SurveyRequest(
         spaces=tuple(dict.fromkeys(spaces)),
         texts=(paths.UNIT,),
+        weights=weights_to_survey(wishes),
         deployments=paths.DEPLOYMENTS,
         version=VERSION,
     )
@@ -111,6 +113,7 @@ def apply_plan(plan: NodePlan) -> None:
 def apply_service(plan: NodePlan, one: ServicePlan) -> None:
     """Register the operations of one service."""
     image.present(plan=one, name=f"Fetch the image of {one.name}")
+    weights.present(plan=one, name=f"Fetch and check the weights of {one.name}")
     files.deployment(plan=one, name=f"Write the deployment of {one.name}")
     service.switched(plan=one, name=f"Start {one.name}")
     if one.act != "none" and one.launch is not None:

@@ -116,7 +116,7 @@ def container_paths(launch: Launch) -> dict[str, bool]:
     if launch.service.is_local:
         seen[launch.service.model] = False
     else:
-        seen[launch.wishes.paths.weights] = True
+        seen[launch.wishes.paths.weights] = False
     return seen
 
 
@@ -132,9 +132,9 @@ def container_environment(launch: Launch) -> dict[str, str]:
         "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false",
         # The stop deadline counts on it: no answer is longer.
         "SGLANG_MAX_NEW_TOKENS_LIMIT": str(launch.output_cap),
+        # The weights are there before it starts: it asks the hub nothing, and has no token.
+        "HF_HUB_OFFLINE": "1",
     }
-    if launch.service.is_local:
-        ours["HF_HUB_OFFLINE"] = "1"
     access = launch.decision.access.environment if launch.decision.access else {}
     return {**ours, **access, **launch.decision.environment, **launch.service.environment}
 

@@ -113,6 +113,30 @@ class Registry(_Model):
     insecure: tuple[str, ...] = ()
 
 
+class Hub(_Model):
+    """How the model hub is reached: by the controller for the lock, by a node for the weights."""
+
+    endpoint: str | None = None  # of a mirror; None: HF_ENDPOINT of the controller, and the hub
+    parallel: Annotated[int, BeforeValidator(_not_bool), Field(ge=1, le=64)] = 8  # files at once
+
+    @field_validator("endpoint")
+    @classmethod
+    def _endpoint(cls, value: str | None) -> str | None:
+        return value if value is None else _http_address(value)
+
+
+def _http_address(value: str) -> str:
+    wrong = ValueError(
+        "is no address of a hub: write https://HOST or https://HOST/PATH, without a user or key"
+    )
+    found = re.fullmatch(
+        r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?(/[\w./-]*)?", value
+    )
+    if found is None or not value.isascii():
+        raise wrong
+    return value.rstrip("/")
+
+
 class Service(_Model):
     """One ``sglang serve`` under systemd."""
 
@@ -264,6 +288,7 @@ class Wishes(_Model):
     runtime: Literal["auto", "image", "wheel"] = "auto"
     paths: Paths = Paths()
     registry: Registry = Registry()
+    hub: Hub = Hub()
     forward_compat: bool = False
     cu129_override: bool = False
     unsupported: bool = False
@@ -377,6 +402,8 @@ def _suggest(loc: tuple[int | str, ...]) -> str:
         known = Paths.model_fields
     elif loc[0] == "registry":
         known = Registry.model_fields
+    elif loc[0] == "hub":
+        known = Hub.model_fields
     near = difflib.get_close_matches(str(loc[-1]), known, n=1, cutoff=0.6)
     if near:
         return f": write {near[0]}"

@@ -32,11 +32,11 @@ class Failed(Exception):
 
 def size(amount: float) -> str:
     """Return bytes as people read them."""
-    for unit in ("B", "KiB", "MiB"):
-        if amount < 1024:
+    for unit in ("B", "kB", "MB"):
+        if amount < 1000:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} GiB"
+        amount /= 1000
+    return f"{amount:.1f} GB"
 
 
 def shards_of(directory: Path) -> Iterator[tuple[str, str]]:

@@ -29,8 +29,12 @@ from typing import Any
 PROGRESS_S = float(os.environ.get("SGLANG_WEIGHTS_PROGRESS_S", "10"))
 """Seconds between two lines about files that are still on their way."""
 
-TRIES = 4
-"""How often a file is asked for in a row without one new byte before the hub counts as down."""
+TRIES = 6
+"""How often a file is asked for in a row without one new byte before the hub counts as down.
+
+With the pauses between and the client's own tries it is about 100 s. The first file is asked for
+once: a hub that is down from the start is said after 6 s.
+"""
 
 BLOCK = 16 * 1024 * 1024
 
@@ -48,11 +52,11 @@ class Failed(Exception):
 
 def size(amount: float) -> str:
     """Return bytes as people read them."""
-    for unit in ("B", "KiB", "MiB"):
-        if amount < 1024:
+    for unit in ("B", "kB", "MB"):
+        if amount < 1000:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} GiB"
+        amount /= 1000
+    return f"{amount:.1f} GB"
 
 
 @dataclass(frozen=True)
@@ -198,7 +202,11 @@ def fetch_blob(job: Job, file: Wanted) -> None:
 
 
 def download(job: Job, file: Wanted) -> None:
-    """Let the hub's client fetch a file into its part; raise Failed once patience is over."""
+    """Let the hub's client fetch a file into its part; raise Failed once patience is over.
+
+    The client goes on where a connection broke, but keeps nothing of a run that ended: so the
+    part is ours, and the client is told how much of it is there. It gives on blocks of 10 MB.
+    """
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
@@ -228,7 +236,7 @@ def download(job: Job, file: Wanted) -> None:
         except Exception as error:
             failure = explain(error, job, file)
             lasting = failure.code not in ("HUB_UNREACHABLE", "HUB_UNAVAILABLE")
-            if lasting or tries >= TRIES:
+            if lasting or tries >= (TRIES if job.done else 1):
                 raise failure from None
             print(f"{file.path}: {failure} Trying again.", file=sys.stderr, flush=True)
             job.stop.wait(2.0**tries)
@@ -305,6 +313,8 @@ def fetch(data: dict[str, Any]) -> None:
     if not any(file.size > LARGEST_OVER_HTTP for file in files):
         os.environ["HF_HUB_DISABLE_XET"] = "1"
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    # Nothing is asked for but the files.
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     os.environ.setdefault("HF_HUB_DOWNLOAD_TIMEOUT", "30")
     name = "models--" + data["repo"].replace("/", "--")
     job = Job(
@@ -341,7 +351,8 @@ def fetch(data: dict[str, Any]) -> None:
 
 def each(job: Job, act: Callable[[Wanted], None]) -> None:
     """Act on every file, the smallest alone first: it tells whether the hub lets us in."""
-    order = sorted(job.files, key=lambda file: file.size)
+    # An empty file is nothing to ask for.
+    order = sorted(job.files, key=lambda file: (file.size == 0, file.size))
     for file in order[:1]:
         act(file)
     over = threading.Event()
