@@ -223,6 +223,9 @@ _ROWS = (
     _text("Space.file_system", "/proc/mounts", "ext4", pattern=r"\S+"),
     _number("Space.free_bytes", "df -Pk, kB available", "1", 1024, r"(\d{1,15})", 1024),
     _flag("Space.read_only", "/proc/mounts options", {"ro": True, "rw": False}),
+    _records("ModelFiles.marked", "weights"),
+    _records("ModelFiles.there", "weights"),
+    _records("ModelFiles.parts", "weights"),
     _text("Listener.address", "ss -ltnp, else /proc/net/tcp and tcp6", "127.0.0.1"),
     _number("Listener.port", "ss -ltnp, else /proc/net/tcp and tcp6", "30000", 30000),
     _number("Listener.pid", "ss -ltnp, of those the user may see", "1234", 1234),
@@ -290,6 +293,7 @@ _ROWS = (
     _records("Survey.listeners", "the part network"),
     _records("Survey.services", "the part services"),
     _records("Survey.files", "file, text"),
+    _records("Survey.weights", "weights"),
     _records("Survey.toolchain", "the part toolchain"),
 )  # fmt: skip
 

@@ -60,6 +60,7 @@ class Launch:
     build: Build
     server: Mapping[str, Any]  # arguments for server.yaml
     version: str  # of the toolkit
+    other_models: bool = False  # its arguments name models in the hub's cache
 
     @property
     def cache_directory(self) -> str:
@@ -115,7 +116,7 @@ def container_paths(launch: Launch) -> dict[str, bool]:
     seen = {launch.cache_directory: True}
     if launch.service.is_local:
         seen[launch.service.model] = False
-    else:
+    if not launch.service.is_local or launch.other_models:
         seen[launch.wishes.paths.weights] = False
     return seen
 

@@ -22,7 +22,7 @@ from plans.plan import ChangeKind, NodePlan, ServicePlan
 from plans.refusals import Caution
 from plans.runtime import decide
 from plans.server_yaml import ArgumentRefused, check_words, server_arguments
-from plans.weights import planned_weights
+from plans.weights import check_other_models, named_by_arguments, planned_weights
 from plans.wishes import DEFAULT_OUTPUT_CAP, Service, Wishes
 
 
@@ -97,6 +97,7 @@ def _plan_service(
     server = _check_wishes_for(service, decision, lock, found)
     image = locked_image(service, decision, lock, survey, found)
     model = locked_model(service, lock, found)
+    check_other_models(service, wishes, survey, found)
     plan = replace(plan, weights=planned_weights(service, wishes, model, survey, found))
     if service.output_cap is None:
         found.refuse(
@@ -123,6 +124,7 @@ def _plan_service(
         build=_build(survey, service, decision, image.locked, model),
         server=server,
         version=version,
+        other_models=bool(named_by_arguments(service)),
     )
     return difference(
         replace(plan, launch=launch), launch, image, survey, state, discard_edits, found

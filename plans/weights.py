@@ -22,7 +22,7 @@ from plans import paths, text
 from plans.findings import Findings
 from plans.plan import Weights
 from plans.refusals import Caution
-from plans.wishes import Service, Wishes
+from plans.wishes import HUB_ID, Service, Wishes
 from releases.architectures import architectures
 
 FAILED_MARK = "@failed "
@@ -64,7 +64,38 @@ def weights_to_survey(wishes: Wishes | None) -> tuple[str, ...]:
         return ()
     home = wishes.paths.weights
     repos = [one.model for one in wishes.services if not one.is_local]
+    repos += [repo for one in wishes.services for repo in named_by_arguments(one).values()]
     return tuple(dict.fromkeys(f"{home}:{paths.hub_cache_of(repo)}" for repo in repos))
+
+
+def named_by_arguments(service: Service) -> dict[str, str]:
+    """Return the other models of the hub that a service's arguments name, by the flag's name."""
+    found = {}
+    for name, value in service.arguments.items():
+        flag = name.lstrip("-").replace("_", "-")
+        if flag not in _data()["named_by"]:
+            continue
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            # An adapter may be given a name: NAME=MODEL.
+            repo = str(one).rpartition("=")[2]
+            if "/" in repo and repo != service.model and HUB_ID.fullmatch(repo):
+                found[flag] = repo
+    return found
+
+
+def check_other_models(service: Service, wishes: Wishes, survey: Survey, found: Findings) -> None:
+    """Refuse where an argument names a model of the hub that is not on the node."""
+    home = wishes.paths.weights
+    for flag, repo in named_by_arguments(service).items():
+        there = survey.weights.get(f"{home}:{paths.hub_cache_of(repo)}") or ModelFiles()
+        if not there.there:
+            found.refuse(
+                "HUB_ARGUMENT",
+                service.name,
+                f"{flag} names {repo}, a model of the hub that is not in {home}",
+                "every model on the node: the service itself asks the hub nothing",
+                f"fetch it there with the hub's own client: HF_HOME={home} hf download {repo}",
+            )
 
 
 def planned_weights(

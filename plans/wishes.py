@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from plans import paths
+from plans.hub import Hub
 
 DEFAULT_OUTPUT_CAP = 16384
 """Tokens that a default cap lets one answer have; offered, never taken silently."""
@@ -111,30 +112,6 @@ class Registry(_Model):
 
     mirrors: dict[str, str] = {}
     insecure: tuple[str, ...] = ()
-
-
-class Hub(_Model):
-    """How the model hub is reached: by the controller for the lock, by a node for the weights."""
-
-    endpoint: str | None = None  # of a mirror; None: HF_ENDPOINT of the controller, and the hub
-    parallel: Annotated[int, BeforeValidator(_not_bool), Field(ge=1, le=64)] = 8  # files at once
-
-    @field_validator("endpoint")
-    @classmethod
-    def _endpoint(cls, value: str | None) -> str | None:
-        return value if value is None else _http_address(value)
-
-
-def _http_address(value: str) -> str:
-    wrong = ValueError(
-        "is no address of a hub: write https://HOST or https://HOST/PATH, without a user or key"
-    )
-    found = re.fullmatch(
-        r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?(/[\w./-]*)?", value
-    )
-    if found is None or not value.isascii():
-        raise wrong
-    return value.rstrip("/")
 
 
 class Service(_Model):

@@ -15,14 +15,14 @@ _PART = re.compile(r"part ([0-9]{1,18})\|blobs/([0-9a-f]{40,64})\.part", re.ASCI
 
 
 def parse_weights(sections: Sections) -> dict[str, ModelFiles]:
-    """Return the hub models that were asked for and are there, by ``HF_HOME:NAME``.
+    """Return the hub models that were asked for, by ``HF_HOME:NAME``.
 
     What could not be read is not there: it is then fetched or hashed, never taken for good.
     """
     return {
         section.out[0]: _model(section)
         for section in sections.all("weights")
-        if section.out and len(section.out) > 1
+        if section.out and section.out[0].startswith("/")
     }
 
 
