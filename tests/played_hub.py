@@ -46,6 +46,8 @@ class Hub:
     asked: list[tuple[str, str, str | None]] = field(default_factory=list)  # method, path, Range
     tokens: set[str | None] = field(default_factory=set)  # Authorization headers that came
     host: str = ""
+    apart: str = ""  # HOST:PORT by which it sends on whoever asks for a large file; "" is its own
+    tokens_apart: set[str | None] = field(default_factory=set)  # Authorization headers there
     most_at_once: int = 0
 
     def is_large(self, path: str) -> bool:
@@ -94,6 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path.startswith(f"/api/models/{hub.repo}"):
             self._send(json.dumps(hub.info()).encode(), {"Content-Type": "application/json"})
         elif path.startswith("/cdn/"):
+            hub.tokens_apart.add(authorization)
             self._file(path.removeprefix("/cdn/"))
         elif not path.startswith(f"/{hub.repo}/resolve/"):
             self._refuse(404, "RepoNotFound")
@@ -107,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._refuse(404, "EntryNotFound")
             elif hub.is_large(name):
                 self.send_response(302)
-                self.send_header("Location", f"http://{hub.host}/cdn/{name}")
+                self.send_header("Location", f"http://{hub.apart or hub.host}/cdn/{name}")
                 self.send_header("X-Repo-Commit", COMMIT)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
