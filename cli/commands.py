@@ -10,10 +10,9 @@ from typing import Any
 import click
 from pyinfra.api.host import Host
 
-from cli import report
+from cli import report, saved
 from cli.context import NotDeployed, Run, Stop, outcome_document
 from cli.exits import Exit
-from cli.keep import write_private
 from cli.locking import incomplete, lock_of, made_lock
 from cli.options import COMMON, ONE_BOX, with_run
 from deploys.node import (
@@ -110,7 +109,9 @@ def lock(run: Run, refresh: bool) -> None:
     help="What if: plan as though the driver were this one.",
 )
 @click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Keep the plans' JSON here too."
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep the plan here, for apply --plan.",
 )
 @click.option(
     "--discard-edits", is_flag=True, help="Plan to replace managed files that were edited by hand."
@@ -169,9 +170,7 @@ def plan(
             soft_wrap=True,
         )
     if out is not None:
-        write_private(
-            out, json.dumps({"nodes": run.documents}, ensure_ascii=False, indent=1) + "\n"
-        )
+        saved.keep(run, out, plans, wishes, existing, discard_edits=discard_edits)
     run.finish()
 
 
@@ -213,19 +212,33 @@ def _recorded(folder: Path, node: str) -> Survey:
 @click.option(
     "--discard-edits", is_flag=True, help="Replace managed files that were edited by hand."
 )
+@click.option(
+    "--plan",
+    "plan_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Apply a plan that plan --out kept; refused where a node has changed since.",
+)
 @with_run
-def apply(run: Run, diff: bool, discard_edits: bool) -> None:
+def apply(run: Run, diff: bool, discard_edits: bool, plan_file: Path | None) -> None:
     """Make each node serve what it shall, then verify by a real generation."""
-    wishes = run.wishes()
-    existing, _ = lock_of(run)
-    if incomplete(existing, wishes.values()):
+    kept = saved.load(run, plan_file, discard_edits=discard_edits) if plan_file else None
+    wishes = kept.wishes_of() if kept else run.wishes()
+    existing = kept.lock_of() if kept else lock_of(run)[0]
+    if kept is None and incomplete(existing, wishes.values()):
         run.err.print(
             "the lock does not have all that is needed: asking registry and hub", style="dim"
         )
         existing = made_lock(run, wishes.values(), existing, refresh=False)
-    options = Options(existing, discard_edits)
+
+    def make(host: Host) -> NodePlan | None:
+        if kept is None:
+            return plan_node(host, wishes[host.name], Options(existing, discard_edits))
+        given = Options(existing, kept.promises[host.name].discard_edits)
+        now = plan_node(host, wishes[host.name], given)
+        return now and saved.still_so(kept, now)
+
     with run.nodes(__file__) as nodes:
-        plans = run.gather(nodes.prepare(lambda host: plan_node(host, wishes[host.name], options)))
+        plans = run.gather(nodes.prepare(make))
         going = {}
         for host, one in plans.items():
             report.plan(run.out, one, diff=diff)

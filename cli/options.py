@@ -59,6 +59,11 @@ ONE_BOX = _stack(
     click.option("--port", type=int, help="Where it listens [30000]."),
     click.option("--address", help="Where it listens [127.0.0.1: this node alone]."),
     click.option(
+        "--writable-root",
+        is_flag=True,
+        help="Let the container change its own files (explain READ_ONLY_ROOT).",
+    ),
+    click.option(
         "--tp-size", type=int, help="Tensor parallel size: GPUs that share the model [1]."
     ),
     click.option("--gpus", help="all, indexes (0,1) or UUIDs."),
@@ -109,7 +114,7 @@ ONE_BOX = _stack(
 )
 
 _ONE_BOX_KEYS = (
-    "model", "revision", "name", "served_name", "kind", "port", "address", "tp_size", "gpus",
+    "model", "revision", "name", "served_name", "kind", "port", "address", "writable_root", "tp_size", "gpus",
     "argument", "env", "output_cap", "tokens_per_second", "release", "image", "runtime",
     "forward_compat", "cu129_override", "unsupported",
 )  # fmt: skip

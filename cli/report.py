@@ -107,6 +107,8 @@ def outcome(out: Console, node: str, one: Outcome) -> None:
     for refusal in one.refusals:
         out.print(Text(node, style="bold"))
         refusal_lines(out, refusal)
+    for note in one.notes:
+        _line(out, "!", note, "yellow")
     for failure in one.failures:
         out.print(Text.assemble((node, "bold"), "  ", (failure, "red")), soft_wrap=True)
 

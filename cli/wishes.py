@@ -34,6 +34,8 @@ def one_box(options: Mapping[str, Any]) -> dict[str, Any] | None:
     service.setdefault("name", _name_of(str(given["model"])))
     # Offered for one box, and said in --help and the plan: an inventory must name its own.
     service.setdefault("output_cap", DEFAULT_OUTPUT_CAP)
+    if service.pop("writable_root", False):
+        service["read_only"] = False
     if "gpus" in service:
         service["gpus"] = _gpus(service["gpus"])
     service["arguments"] = dict(_pair(text, "--argument") for text in given.get("argument", ()))

@@ -21,7 +21,7 @@ from facts.survey import SurveyRequest, read_survey
 from locks.lockfile import LockError, read_lock
 from locks.records import Lock
 from locks.where import lock_path
-from operations import files, image, service, weights
+from operations import canary, files, image, service, weights
 from operations.outcomes import outcome_of
 from operations.remote import say_failed
 from plans import paths
@@ -55,6 +55,7 @@ def request_for(wishes: Wishes | None) -> SurveyRequest:
     spaces += [one.model for one in services if one.is_local]
     return SurveyRequest(
         spaces=tuple(dict.fromkeys(spaces)),
+        models=tuple(dict.fromkeys(one.model for one in services if one.is_local)),
         texts=(paths.UNIT,),
         weights=weights_to_survey(wishes),
         deployments=paths.DEPLOYMENTS,
@@ -115,6 +116,7 @@ def apply_service(plan: NodePlan, one: ServicePlan) -> None:
     image.present(plan=one, name=f"Fetch the image of {one.name}")
     weights.present(plan=one, name=f"Fetch and check the weights of {one.name}")
     files.deployment(plan=one, name=f"Write the deployment of {one.name}")
+    canary.passed(plan=one, name=f"Try CUDA in the image of {one.name}")
     service.switched(plan=one, name=f"Start {one.name}")
     if one.act != "none" and one.launch is not None:
         service.verified(

@@ -10,6 +10,7 @@ from facts import fields
 from facts.parsers.docker import OURS, Container, parse_containers, parse_docker
 from facts.parsers.files import parse_files, parse_spaces
 from facts.parsers.host import parse_host
+from facts.parsers.models import parse_models
 from facts.parsers.network import parse_listeners
 from facts.parsers.nvidia import parse_nvidia
 from facts.parsers.systemd import parse_services
@@ -67,6 +68,7 @@ def _survey(sections: Sections, node: str) -> Survey:
         files=files,
         weights=parse_weights(sections),
         toolchain=parse_toolchain(sections),
+        models=parse_models(sections),
     )
 
 

@@ -67,6 +67,7 @@ class Host:
     vgpu_host: bool = False  # runs NVIDIA's vGPU manager
     memory_total_bytes: int | Unknown = ABSENT
     memory_available_bytes: int | Unknown = ABSENT
+    memory_cached_bytes: int | Unknown = ABSENT  # page cache, of which available counts most
     swap_total_bytes: int | Unknown = ABSENT
     uid: int | Unknown = ABSENT  # of the user who ran the survey
     user: str | Unknown = ABSENT
@@ -230,7 +231,7 @@ class Space:
 
 
 @dataclass(frozen=True)
-class ModelFiles:
+class HubFiles:
     """A hub model in the hub's cache on a node, by commit and by path within the commit."""
 
     marked: Mapping[str, Mapping[str, tuple[int, int, str]]] = field(default_factory=dict)
@@ -238,6 +239,18 @@ class ModelFiles:
     there: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
     """What is there now: bytes, time of change."""
     parts: Mapping[str, int] = field(default_factory=dict)  # checksum -> bytes that have come
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model on the node: what says how much memory it takes, without reading its weights."""
+
+    path: str  # as asked: a directory, or a GGUF file
+    exists: bool | Unknown
+    config: str | Unknown = ABSENT  # text of its config.json
+    index_bytes: int | Unknown = ABSENT  # of all weights, as their index says
+    sizes: Mapping[str, int] | Unknown = ABSENT  # bytes of each file of weights, by its name
+    mistral_form: bool = False  # params.json is there: Mistral's own form
 
 
 @dataclass(frozen=True)
@@ -338,8 +351,9 @@ class Survey:
     listeners: tuple[Listener, ...] | Unknown = ABSENT
     services: Mapping[str, ServiceState] = field(default_factory=dict)
     files: Mapping[str, ManagedFile] = field(default_factory=dict)
-    weights: Mapping[str, ModelFiles] = field(default_factory=dict)  # "HF_HOME:models--A--B"
+    weights: Mapping[str, HubFiles] = field(default_factory=dict)  # "HF_HOME:models--A--B"
     toolchain: Toolchain = Toolchain()
+    models: Mapping[str, ModelFiles] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """Return the survey as plain data; pyinfra's own ``fact`` command asks for it by name."""

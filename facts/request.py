@@ -26,6 +26,7 @@ class SurveyRequest:
     """What a survey reads beside the machine itself; all paths are absolute, on the node.
 
     ``spaces``: paths whose free space, file system and state matter (they need not exist).
+    ``models``: models whose config.json and sizes of weights matter: directories, or GGUF files.
     ``files``: files whose checksum, mode and owner are wanted.
     ``texts``: files of which the text is wanted as well; never one that holds a secret.
     ``weights``: hub models whose files are wanted, each as ``HF_HOME:models--OWNER--NAME``.
@@ -50,6 +51,7 @@ class SurveyRequest:
     pythons: str = "/opt/sglang/python"
     deadline_s: int = DEADLINE_S
     version: str = "0"
+    models: tuple[str, ...] = ()
 
     def words(self) -> tuple[str, ...]:
         """Return the words that survey.sh takes: ``key=value`` each, in a fixed order."""
@@ -63,6 +65,7 @@ class SurveyRequest:
             ("pythons", self.pythons),
             *(("deployment-text", name) for name in self.deployment_texts),
             *(("space", path) for path in self.spaces),
+            *(("model", path) for path in self.models),
             *(("file", path) for path in self.files),
             *(("text", path) for path in self.texts),
             *(("weights", model) for model in self.weights),

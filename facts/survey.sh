@@ -339,6 +339,42 @@ mounts() {
     item mounts show /proc/mounts
 }
 
+# Prints the path of a model and, each on a line with its size, the files that hold weights; of
+# the index of the weights the bytes of all of them together. No weights are read.
+model_files() {
+    echo "$1"
+    [ -e "$1" ] || return 127
+    dir=$1
+    if [ -d "$1" ]; then
+        [ -r "$1" ] && [ -x "$1" ] || return 13
+        set -- "$1"/*.safetensors "$1"/*.bin "$1"/*.gguf "$1"/*.pt "$1"/*.pth
+    fi
+    # What matches nothing stays as its pattern, and is no file.
+    limit stat -L -c 'size %s %n' "$@" 2>/dev/null
+    for name in model.safetensors.index.json pytorch_model.bin.index.json; do
+        if [ -r "$dir/$name" ]; then
+            total=$(head -c 67108864 "$dir/$name" | grep -o '"total_size": *[0-9]*' | head -n 1)
+            [ -n "$total" ] && echo "index ${total##*[!0-9]}"
+        fi
+    done
+    [ -e "$dir/params.json" ] && echo 'params.json'
+    return 0
+}
+
+# A config.json that is larger than any real one is not a config.
+model_config() {
+    echo "$1"
+    [ -e "$1/config.json" ] || return 127
+    [ -r "$1/config.json" ] || return 13
+    [ "$(wc -c <"$1/config.json")" -le 1048576 ] || return 27
+    cat "$1/config.json"
+}
+
+model() {
+    item model model_files "$1"
+    [ -f "$1" ] || item model.config model_config "$1"
+}
+
 # Prints the path and, of what exists, kind, mode, owner, size and checksum. Behind a directory
 # that cannot be searched nothing can be said to be missing.
 file_state() {
@@ -654,6 +690,10 @@ for word in "$@"; do
         weights=*)
             number=$((number + 1))
             start "weights-$number" weights "${word#weights=}"
+            ;;
+        model=*)
+            number=$((number + 1))
+            start "model-$number" model "${word#model=}"
             ;;
     esac
 done

@@ -35,6 +35,8 @@ gpu_nodes = (
                     "start_limit": 3600.0,  # seconds that the longest start takes
                     "shm_size": "32g",
                     "ulimits": {"memlock": -1, "stack": 67108864, "nofile": 1048576},
+                    "network": "bridge",  # or host, for RDMA: sglang-node explain HOST_NETWORK
+                    "read_only": True,  # the container's root file system
                     # These stand here or, for all services of a node, one level up.
                     "release": None,  # "0.5.23"; None is the newest that the node can run
                     "image": None,  # of that release, in a registry of yours

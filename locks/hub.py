@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from locks.hub_files import with_config
 from locks.patience import Patience
 from locks.records import LockedFile, LockedModel, is_commit
 
@@ -86,6 +87,7 @@ def resolve_model(
 ) -> LockedModel:
     """Return the commit that a revision of a model means, and its files with sizes and checksums.
 
+    Of config.json and the index of its weights it has what says how much memory the model takes.
     `now`: the time to write down (ISO, with zone). Raises ModelRefused for what is no name, and
     HubError for everything that comes in place of an answer.
     """
@@ -98,7 +100,7 @@ def resolve_model(
         raise _garbage(host, repo, revision, "another commit than the one asked for")
     try:
         files = tuple(_file(one) for one in info.siblings or ())
-        return LockedModel(
+        model = LockedModel(
             repo=repo,
             asked_revision=revision,
             commit=commit,
@@ -109,6 +111,7 @@ def resolve_model(
         raise _garbage(
             host, repo, revision, "no commit, or files without plain names, sizes and checksums"
         ) from None
+    return with_config(model, options)
 
 
 def _file(sibling: "RepoSibling") -> LockedFile:

@@ -166,7 +166,8 @@ class _Work:
             self._say(f"{key} moved: {known.commit} → {found.commit}")
         elif known.files == found.files:
             self._say(f"{key} has not moved")
-            return known
+            # A lock of an older toolkit gets its config this way; one that has it keeps it.
+            return known if found.config is None or found.config == known.config else found
         return found
 
     def unresolved_elsewhere(

@@ -8,7 +8,7 @@ import re
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from locks.references import ReferenceRefused, parse_reference
 
@@ -118,13 +118,20 @@ class LockedFile(Record):
 
 
 class LockedModel(Record):
-    """What a model's revision meant when it was resolved: a commit and its files."""
+    """What a model's revision meant when it was resolved: a commit and its files.
+
+    `config` is what is kept of its config.json, `index_bytes` the bytes of all weights as their
+    index says; `config_why` says why one of them is not known. Locks of older toolkits have none.
+    """
 
     repo: Word
     asked_revision: Word
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
     files: tuple[LockedFile, ...]
     resolved_at: Time
+    config: dict[str, JsonValue] | None = None
+    index_bytes: Bytes | None = None
+    config_why: Line | None = None
 
     @model_validator(mode="after")
     def each_path_once(self) -> Self:

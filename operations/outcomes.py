@@ -18,6 +18,7 @@ class Outcome:
 
     refusals: list[Refusal] = field(default_factory=list)  # STALE_PLAN and its like
     failures: list[str] = field(default_factory=list)  # sentences
+    notes: list[str] = field(default_factory=list)  # sentences worth a line, no failure
     verdicts: dict[str, Verdict] = field(default_factory=dict)  # by service
     said: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by service, while it acted
 

@@ -16,8 +16,8 @@ from pyinfra.context import host
 from operations.outcomes import outcome_of
 from operations.remote import Judge, Program, failing, refusal_of, say_failed
 from plans import paths, scripts
+from plans.canary import refused_on_node
 from plans.plan import ServicePlan
-from plans.refusals import Refusal
 from plans.verification import Verdict, judge
 from plans.wishes import Service
 from releases.log_lines import scan
@@ -167,6 +167,7 @@ def _record(base: Mapping[str, Any], verdict: Verdict) -> dict[str, Any]:
         "first_answer_seconds": verdict.first_answer_seconds,
         "phases": list(verdict.phases),
         "generation_milliseconds": verdict.milliseconds,
+        "canary": verdict.canary,
     }
 
 
@@ -179,16 +180,7 @@ def _judge_act(service: str, release: str) -> Judge:
         outcome.said[service] = lines
         refused = refusal_of(output)
         if refused is not None:
-            code, sentence = refused
-            outcome.refusals.append(
-                Refusal(
-                    code,
-                    sentence,
-                    "the node as the plan saw it",
-                    "plan again: sglang-node plan, then sglang-node apply",
-                    service,
-                )
-            )
+            outcome.refusals.append(refused_on_node(*refused, service))
         elif not ok:
             say_failed(host, f"{service} did not start: {_why(lines, release)}")
         return ok

@@ -27,24 +27,65 @@ def docker_arguments(
     ``mounts`` maps each path that the container sees, at the same path, to
     whether it may write there.
     """
+    publish = (
+        () if service.network == "host" else (f"--publish={published(service)}:{service.port}",)
+    )
+    return (
+        *container_arguments(service, decision, deployment, mounts),
+        *publish,
+        f"--stop-timeout={limits.stop}",
+        f"--label=sglang.service={service.name}",
+        f"--label=sglang.deployment={deployment.number}",
+        f"--label=sglang.release={decision.release}",
+    )
+
+
+CLOSED = (
+    # No program of the image can gain rights by being run, whatever its mode bits say.
+    "--security-opt=no-new-privileges",
+    # Root of the container needs none of root's rights: it owns what it writes, and is given
+    # pinned memory by --ulimit, which is all that IPC_LOCK is for. Without SYS_NICE SGLang
+    # binds its workers to the CPUs of a GPU and leaves the memory policy alone (numa_utils.py);
+    # without SYS_PTRACE only the stacks in the log of a crash are missing.
+    "--cap-drop=ALL",
+    # Shared memory of the service's own, gone with it; --shm-size says how much. SGLang's page
+    # shows --ipc=host, of which all that a server needs is that /dev/shm is not 64 MB.
+    "--ipc=private",
+)
+"""What every container runs with."""
+
+READ_ONLY = (
+    "--read-only",
+    # With exec: what is compiled into /tmp is loaded from there (/tmp/symm_allocator for one).
+    "--tmpfs=/tmp:exec,mode=1777",
+)
+"""What keeps the image as it is; all else that SGLang writes goes to its caches and weights."""
+
+
+def container_arguments(
+    service: Service,
+    decision: Decision,
+    deployment: paths.Deployment,
+    mounts: Mapping[str, bool],
+) -> tuple[str, ...]:
+    """Return what decides how a container of the service reaches GPUs, memory and files.
+
+    The canary's container gets the same, so that what it proves is true of the server's.
+    """
     access = decision.access.arguments if decision.access else ()
     return (
         *access,
         *decision.docker_arguments,
         f"--env-file={deployment.file(paths.CONTAINER_ENV)}",
-        f"--publish={published(service)}:{service.port}",
-        # The server's own processes share memory: NCCL and the detokenizer's queues.
-        "--ipc=host",
+        f"--network={service.network}",
+        *CLOSED,
+        *(READ_ONLY if service.read_only else ()),
         f"--shm-size={service.shm_size}",
         *(f"--ulimit={name}={value}" for name, value in service.ulimits.model_dump().items()),
-        f"--stop-timeout={limits.stop}",
         *(
             f"--volume={path}:{path}:{'rw' if writable else 'ro'}"
             for path, writable in mounts.items()
         ),
-        f"--label=sglang.service={service.name}",
-        f"--label=sglang.deployment={deployment.number}",
-        f"--label=sglang.release={decision.release}",
     )
 
 
@@ -79,9 +120,9 @@ def fetch_arguments(service: Service, home: str, endpoint: str | None) -> tuple[
     """
     return (
         *_aside(service, "host"),
-        "--cap-drop=ALL",
+        *CLOSED,
+        *READ_ONLY,
         "--cap-add=DAC_OVERRIDE",
-        "--security-opt=no-new-privileges",
         f"--volume={home}:{home}:rw",
         f"--env=HF_HOME={home}",
         *([f"--env=HF_ENDPOINT={endpoint}"] if endpoint else []),
@@ -89,7 +130,7 @@ def fetch_arguments(service: Service, home: str, endpoint: str | None) -> tuple[
 
 
 def check_arguments(
-    service: Service, decision: Decision, limits: Deadlines, mounts: Mapping[str, bool]
+    service: Service, decision: Decision, mounts: Mapping[str, bool]
 ) -> tuple[str, ...]:
     """Return what ``docker run`` gets for the container that checks weights.
 
@@ -97,12 +138,10 @@ def check_arguments(
     server could read; it has no GPU, no port, no network and nothing of a deployment.
     """
     bare = replace(decision, access=None, docker_arguments=())
-    deployment = paths.Deployment(service.name, 0)
-    not_here = ("--publish=", "--label=", "--env-file=", "--network=", "--stop-timeout=")
-    given = docker_arguments(service, bare, deployment, limits, mounts)
+    given = container_arguments(service, bare, paths.Deployment(service.name, 0), mounts)
     return (
         *_aside(service, "none"),
-        *(word for word in given if not word.startswith(not_here)),
+        *(word for word in given if not word.startswith(("--env-file=", "--network="))),
     )
 
 

@@ -18,6 +18,7 @@ from plans.build import Build
 from plans.checks import split_arguments
 from plans.deadlines import RESTART_PAUSE, START_BURST, Deadlines
 from plans.decision import Decision
+from plans.network import scheduler_port
 from plans.phases import gate_phases
 from plans.probe import probes
 from plans.server_yaml import command_line, server_yaml
@@ -61,6 +62,7 @@ class Launch:
     server: Mapping[str, Any]  # arguments for server.yaml
     version: str  # of the toolkit
     other_models: bool = False  # its arguments name models in the hub's cache
+    model_bytes: int | None = None  # of the weights that a start reads; None: not known
 
     @property
     def cache_directory(self) -> str:
@@ -166,9 +168,15 @@ def deployment_files(launch: Launch, number: int) -> tuple[PlannedFile, ...]:
         "SGLANG_IMAGE": launch.image,
         "SGLANG_IMAGE_TAG": decision.image or "",
         "SGLANG_MODEL": service.model,
+        "SGLANG_MODEL_BYTES": str(launch.model_bytes or ""),
         "SGLANG_CONFIG": deployment.file(paths.SERVER_YAML),
         "SGLANG_ADDRESS": service.address,
         "SGLANG_PORT": str(service.port),
+        **(
+            {"SGLANG_SCHEDULER_PORT": str(scheduler_port(service))}
+            if service.network == "host"
+            else {}
+        ),
         "SGLANG_PROBE_HOST": arguments.probe_host(service),
         "SGLANG_READY_PATH": ready_path(release),
         "SGLANG_MODEL_ID_JSON": json.dumps(service.public_name, ensure_ascii=False),

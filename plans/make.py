@@ -11,17 +11,21 @@ from locks.records import Lock, LockedImage, LockedModel
 from plans import paths
 from plans.build import Build
 from plans.checks import argument_checks, environment_checks, split_arguments
+from plans.closed import check_closed
 from plans.deadlines import deadlines
 from plans.decision import Decision
 from plans.deployment import Launch
 from plans.difference import difference, own_port
 from plans.findings import Findings
+from plans.fit import fit
 from plans.gpus import capability_of
 from plans.locked import locked_image, locked_model, model_in
+from plans.network import beside_the_firewall
 from plans.plan import ChangeKind, NodePlan, ServicePlan
 from plans.refusals import Caution
 from plans.runtime import decide
 from plans.server_yaml import ArgumentRefused, check_words, server_arguments
+from plans.sharing import sharing
 from plans.weights import check_other_models, named_by_arguments, planned_weights
 from plans.wishes import DEFAULT_OUTPUT_CAP, Service, Wishes
 
@@ -40,6 +44,9 @@ def make_plan(
         _plan_service(survey, service, wishes, lock, version, discard_edits, found)
         for service in wishes.services
     ]
+    shared = sharing(survey, [(s, p.decision) for s, p in zip(wishes.services, plans, strict=True)])
+    found.refusals += shared.refusals
+    found.cautions += shared.cautions
     # The unit is one file for all services: it is planned with the first that needs it.
     refusals = tuple(dict.fromkeys(found.refusals))
     first = plans[0].decision
@@ -52,7 +59,7 @@ def make_plan(
         services=tuple(plans),
         refusals=refusals,
         cautions=tuple(dict.fromkeys(found.cautions)),
-        reasons=tuple(_reasons(plans)),
+        reasons=(*_reasons(plans), *shared.lines),
         changes=() if refusals else tuple(found.changes),
         unresolved=tuple(dict.fromkeys(found.unresolved)),
         survey=survey,
@@ -71,6 +78,7 @@ def _reasons(plans: Iterable[ServicePlan]) -> Iterable[str]:
         ]
         if plan.decision.access and not plan.decision.refusals:
             lines.append(plan.decision.access.reason)
+        lines += plan.fit.lines if plan.fit else ()
         if plan.launch:
             lines.append(f"a stop may take {plan.launch.limits.arithmetic}")
         for line in lines:
@@ -90,10 +98,14 @@ def _plan_service(
     decision = decide(survey, service, wishes)
     found.refusals += decision.refusals
     found.cautions += decision.cautions
-    plan = ServicePlan(service.name, decision)
+    fits = fit(survey, service, decision, model_in(lock, service))
+    found.refusals += fits.refusals
+    found.cautions += fits.cautions
+    plan = ServicePlan(service.name, decision, fit=fits)
     state = survey.services.get(service.name, ServiceState(service.name))
 
     _check_host_for(service, survey, state, found)
+    check_closed(service, wishes, survey, state, found)
     server = _check_wishes_for(service, decision, lock, found)
     image = locked_image(service, decision, lock, survey, found)
     model = locked_model(service, lock, found)
@@ -125,6 +137,7 @@ def _plan_service(
         server=server,
         version=version,
         other_models=bool(named_by_arguments(service)),
+        model_bytes=fits.read_bytes,
     )
     return difference(
         replace(plan, launch=launch), launch, image, survey, state, discard_edits, found
@@ -179,7 +192,7 @@ def _check_wishes_for(
             Caution(
                 "OPEN_WITHOUT_KEY",
                 f"{service.address} port {service.port} is reachable without a key from wherever "
-                "this node is; ports that Docker publishes are not stopped by ufw",
+                f"this node is{beside_the_firewall(service)}",
                 service.name,
             )
         )

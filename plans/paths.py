@@ -26,6 +26,7 @@ LAUNCH_ENV = "launch.env"
 CONTAINER_ENV = "container.env"
 PLAN_JSON = "plan.json"
 RECORD_JSON = "record.json"
+CANARY_JSON = "canary.json"
 GATE = "ready-gate"
 
 DEPLOYMENT_FILES = (SERVER_YAML, LAUNCH_ENV, CONTAINER_ENV, GATE, PLAN_JSON)
@@ -40,6 +41,14 @@ def unit_of(service: str) -> str:
 def container_of(service: str) -> str:
     """Return the name of a service's container: ``sglang-chat``."""
     return f"sglang-{service}"
+
+
+def canary_of(service: str) -> str:
+    """Return the name of the container that tries an image for a service.
+
+    No service can have a dot in its name, so no service's container is called so.
+    """
+    return f"sglang-canary.{service}"
 
 
 def slice_of(service: str) -> str:

@@ -15,6 +15,7 @@ from locks.records import LockedFile
 from plans import paths
 from plans.decision import Decision
 from plans.deployment import Launch, PlannedFile
+from plans.fit import Fit
 from plans.refusals import Caution, Refusal
 
 ChangeKind = Literal[
@@ -103,6 +104,7 @@ class ServicePlan:
     act: Act = "none"
     guard: Guard | None = None
     ready: bool = False  # it runs as planned, and answered the survey
+    fit: Fit | None = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import json
 from dataclasses import dataclass
 
 from plans import arguments, paths
-from plans.deployment import PROBE_FILES, TEMPLATES, PlannedFile, render
+from plans.canary import CANARY_LIMIT, uses_cuda
+from plans.deployment import PROBE_FILES, TEMPLATES, PlannedFile, container_paths, render
 from plans.plan import ServicePlan
 from plans.probe import probes
 from plans.wishes import Service
@@ -85,7 +86,7 @@ def check_weights(plan: ServicePlan) -> str:
         "check_weights.py",
         launch.service,
         launch.image,
-        arguments.check_arguments(launch.service, launch.decision, launch.limits, mounts),
+        arguments.check_arguments(launch.service, launch.decision, mounts),
         {"directory": directory, "files": files},
     )
 
@@ -117,6 +118,34 @@ def _weights(
     )
 
 
+def canary(plan: ServicePlan) -> str:
+    """Return the program that tries a plan's image with the flags of its unit."""
+    assert plan.launch is not None
+    launch = plan.launch
+    deployment = paths.Deployment(plan.name, plan.number)
+    mounts = {deployment.directory: False, **container_paths(launch)}
+    used = [f"{'write' if writable else 'read'}:{path}" for path, writable in mounts.items()]
+    return render(
+        "canary.sh.j2",
+        refusal_mark=REFUSAL_MARK,
+        own_directories=_text("own-directories.sh"),
+        unit=paths.unit_of(plan.name),
+        image=launch.image,
+        container=paths.canary_of(plan.name),
+        caches=launch.wishes.paths.caches,
+        cache_directory=launch.cache_directory,
+        weights=None if launch.service.is_local else launch.wishes.paths.weights,
+        limit=CANARY_LIMIT,
+        arguments=arguments.container_arguments(
+            launch.service, launch.decision, deployment, mounts
+        ),
+        words=["cuda" if uses_cuda(launch) else "cpu", *used],
+        script=_text("canary.py").rstrip("\n"),
+        directory=deployment.directory,
+        result=paths.CANARY_JSON,
+    )
+
+
 def switch(plan: ServicePlan) -> str:
     """Return the program that puts a plan's deployment in place and starts it.
 
@@ -134,8 +163,10 @@ def switch(plan: ServicePlan) -> str:
         lock=paths.lock_file(plan.name),
         guard=plan.guard,
         replaced=[(file, plan.guard.sums[file.path]) for file in replaced],
-        directories=[f"{plan.launch.cache_directory}/home"]
-        + ([] if plan.launch.service.is_local else [plan.launch.wishes.paths.weights]),
+        own_directories=_text("own-directories.sh"),
+        caches=plan.launch.wishes.paths.caches,
+        cache_directory=plan.launch.cache_directory,
+        directories=[] if plan.launch.service.is_local else [plan.launch.wishes.paths.weights],
         switch_links=plan.new_deployment,
         daemon_reload=plan.daemon_reload,
         enable=plan.enable,

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from plans.network import scheduler_port
 from plans.wishes import Service
 
 
@@ -24,12 +25,15 @@ def server_arguments(
     """
     ours: dict[str, Any] = {
         # Inside the container; what the node publishes is the service's own address.
-        "host": "0.0.0.0",
+        "host": service.address if service.network == "host" else "0.0.0.0",
         "port": service.port,
         "served-model-name": service.public_name,
         "tp-size": service.tp_size,
         "enable-metrics": True,
     }
+    if service.network == "host":
+        # Left alone it is another one at each start, on all addresses of the node.
+        ours["nccl-port"] = scheduler_port(service)
     if revision is not None:
         ours["revision"] = revision
     if service.kind in ("embed", "rerank"):

@@ -24,6 +24,7 @@ class Verdict:
     version: str | None = None  # as the server reported it
     first_answer_seconds: int | None = None  # from start to first correct answer
     phases: tuple[Mapping[str, Any], ...] = ()
+    canary: Mapping[str, Any] | None = None  # what its image was found to hold, before the switch
     findings: tuple[Finding, ...] = ()  # known bad lines of its log
     log: tuple[str, ...] = field(default=(), repr=False)  # its last useful lines, where not ok
 
@@ -52,6 +53,7 @@ def judge(lines: Iterable[str], service: Service, release: str) -> Verdict:
         problem = f"its log has a line known to be bad: {fatal[-1].entry.meaning}"
     start = _json(parts.get("start", []))
     start = start if isinstance(start, dict) else {}
+    canary = _json(parts.get("canary", []))
     first, phases = start.get("first_answer_seconds"), start.get("phases")
     milliseconds = "".join(parts.get("milliseconds", []))
     version = "".join(parts.get("version", [])).removeprefix('"version":').strip('"')
@@ -63,6 +65,7 @@ def judge(lines: Iterable[str], service: Service, release: str) -> Verdict:
         version=version or None,
         first_answer_seconds=first if isinstance(first, int) else None,
         phases=tuple(p for p in phases if isinstance(p, dict)) if isinstance(phases, list) else (),
+        canary=canary if isinstance(canary, dict) else None,
         findings=findings,
         log=() if problem is None else useful(log),
     )

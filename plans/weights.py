@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from facts.records import ModelFiles, Survey, known
+from facts.records import HubFiles, Survey, known
 from locks.records import LockedFile, LockedModel
 from plans import paths, text
 from plans.findings import Findings
@@ -87,7 +87,7 @@ def check_other_models(service: Service, wishes: Wishes, survey: Survey, found: 
     """Refuse where an argument names a model of the hub that is not on the node."""
     home = wishes.paths.weights
     for flag, repo in named_by_arguments(service).items():
-        there = survey.weights.get(f"{home}:{paths.hub_cache_of(repo)}") or ModelFiles()
+        there = survey.weights.get(f"{home}:{paths.hub_cache_of(repo)}") or HubFiles()
         if not there.there:
             found.refuse(
                 "HUB_ARGUMENT",
@@ -109,7 +109,7 @@ def planned_weights(
         return None
     home = wishes.paths.weights
     files = chosen(model.files, _load_format(service))
-    there = survey.weights.get(f"{home}:{paths.hub_cache_of(model.repo)}") or ModelFiles()
+    there = survey.weights.get(f"{home}:{paths.hub_cache_of(model.repo)}") or HubFiles()
     marked, seen = there.marked.get(model.commit, {}), there.there.get(model.commit, {})
     missing = [file for file in files if seen.get(file.path, (-1, 0))[0] != file.size_bytes]
     unproven = [file for file in files if not _is_proven(file, marked, seen)]

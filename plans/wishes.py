@@ -140,6 +140,8 @@ class Service(_Model):
     runtime: Literal["auto", "image", "wheel"] | None = None
     shm_size: Annotated[str, Field(pattern=r"^[1-9][0-9]*[bkmg]?$")] = "32g"
     ulimits: Limits = Limits()
+    network: Literal["bridge", "host"] = "bridge"
+    read_only: bool = True
 
     @field_validator("name")
     @classmethod

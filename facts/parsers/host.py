@@ -45,6 +45,7 @@ def parse_host(sections: Sections) -> Host:
         memory_available_bytes=fields.number(
             "Host.memory_available_bytes", _of(memory, "MemAvailable")
         ),
+        memory_cached_bytes=fields.number("Host.memory_cached_bytes", _of(memory, "Cached")),
         swap_total_bytes=fields.number("Host.swap_total_bytes", _of(memory, "SwapTotal")),
         uid=uid,
         user=fields.text("Host.user", _nth(user, 1)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from facts.records import ModelFiles
+from facts.records import HubFiles
 from facts.sections import Section, Sections
 
 _MARKED = re.compile(
@@ -14,7 +14,7 @@ _THERE = re.compile(r"there ([0-9]{1,18})\|([0-9]{1,18})\|\./([0-9a-f]{40})/(.+)
 _PART = re.compile(r"part ([0-9]{1,18})\|blobs/([0-9a-f]{40,64})\.part", re.ASCII)
 
 
-def parse_weights(sections: Sections) -> dict[str, ModelFiles]:
+def parse_weights(sections: Sections) -> dict[str, HubFiles]:
     """Return the hub models that were asked for, by ``HF_HOME:NAME``.
 
     What could not be read is not there: it is then fetched or hashed, never taken for good.
@@ -26,7 +26,7 @@ def parse_weights(sections: Sections) -> dict[str, ModelFiles]:
     }
 
 
-def _model(section: Section) -> ModelFiles:
+def _model(section: Section) -> HubFiles:
     marked: dict[str, dict[str, tuple[int, int, str]]] = {}
     there: dict[str, dict[str, tuple[int, int]]] = {}
     parts: dict[str, int] = {}
@@ -39,4 +39,4 @@ def _model(section: Section) -> ModelFiles:
             there.setdefault(commit, {})[path] = (int(size), int(changed))
         elif found := _PART.fullmatch(line):
             parts[found[2]] = int(found[1])
-    return ModelFiles(marked, there, parts)
+    return HubFiles(marked, there, parts)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from locks.hub import HubError, HubOptions, ModelRefused, resolve_model
+from locks.make import ModelRequest, make_lock
 from locks.patience import Patience
-from locks.records import LockedModel
+from locks.records import Lock, LockedModel
 from tests.unit.lock_servers import Asked, Reply, free_port, played
 
 NOW = "2026-01-31T12:00:00Z"
@@ -182,3 +183,98 @@ def test_the_environment_chooses_the_hub_and_offline_is_honoured(tmp_path: Path)
             assert done.stdout.strip() == expected, done.stderr
         asked = [one for one in server.asked if one.path.startswith("/api/models/")]
     assert [one.headers["authorization"] for one in asked] == [f"Bearer {SECRET}"]
+
+
+# --- config.json and the index: how much memory the model takes
+
+CONFIG = {
+    "model_type": "qwen3", "num_hidden_layers": 36, "head_dim": 128, "torch_dtype": "bfloat16",
+    "layer_types": ["full_attention"] * 36, "vocab_size": 151936, "id2label": {"0": "x"},
+}  # fmt: skip
+INDEXED = {
+    **MODEL,
+    "siblings": [
+        {"rfilename": "config.json", "size": 726, "blobId": "d" * 40},
+        {"rfilename": "model.safetensors.index.json", "size": 900, "blobId": "e" * 40},
+    ],
+}
+
+
+def whole_hub(config: Reply, index: Reply | None = None) -> Callable[[Asked], Reply]:
+    """Answer for the model of INDEXED, its config and its index."""
+    total = json.dumps({"metadata": {"total_size": 16381470720}, "weight_map": {}})
+
+    def answer(one: Asked) -> Reply:
+        if one.path.startswith("/api/models/"):
+            return Reply(body=json.dumps(INDEXED).encode())
+        if one.path == f"/Qwen/Qwen3-8B/resolve/{COMMIT}/config.json":
+            return config
+        if one.path == f"/Qwen/Qwen3-8B/resolve/{COMMIT}/model.safetensors.index.json":
+            return index or Reply(body=total.encode())
+        return Reply(404)
+
+    return answer
+
+
+def test_a_lock_keeps_what_a_config_says_of_memory_and_the_index_of_bytes() -> None:
+    with played(whole_hub(Reply(body=json.dumps(CONFIG).encode()))) as server:
+        found = ask(server.host)
+        assert {one.headers.get("authorization") for one in server.asked} == {f"Bearer {SECRET}"}
+    assert found.config == {
+        "head_dim": 128, "layer_types": {"full_attention": 36}, "model_type": "qwen3",
+        "num_hidden_layers": 36, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    assert (found.index_bytes, found.config_why) == (16381470720, None)
+    again = Lock.model_validate(Lock(models={"Qwen/Qwen3-8B@main": found}).to_json())
+    assert again.models["Qwen/Qwen3-8B@main"] == found
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        (Reply(401, {"X-Error-Code": "GatedRepo"}), "gated or private (HTTP 401)"),
+        (Reply(403), "sglang-node lock --refresh"),
+        (Reply(404), "HTTP 404"),
+        (Reply(503), "HTTP 503"),
+        (Reply(hang_s=1.0), "no answer"),
+        (Reply(raw=b"SSH-2.0-OpenSSH_9.2\r\n"), "no answer"),
+        (Reply(body=b"<html>Log in</html>"), "not its JSON"),
+        (Reply(body=b"[]"), "not its JSON"),
+        (Reply(body=b"[" * 100_000), "not its JSON"),
+    ],
+    ids=range(9),
+)
+def test_a_config_that_cannot_be_read_leaves_the_model_locked_and_says_why(
+    reply: Reply, says: str
+) -> None:
+    with played(whole_hub(reply)) as server:
+        found = ask(server.host)
+    assert (found.commit, found.config) == (COMMIT, None)
+    assert found.config_why is not None
+    assert says in found.config_why
+    assert "config.json" in found.config_why
+    assert SECRET not in found.config_why
+
+
+def test_an_index_that_cannot_be_read_leaves_the_config_known() -> None:
+    config = Reply(body=json.dumps(CONFIG).encode())
+    for index in (Reply(500), Reply(body=b"{"), Reply(body=b'{"metadata": {"total_size": -1}}')):
+        with played(whole_hub(config, index)) as server:
+            found = ask(server.host)
+        assert found.config is not None
+        assert found.index_bytes is None
+
+
+def test_a_lock_of_an_older_toolkit_is_read_and_gets_its_config_by_a_refresh() -> None:
+    with played(whole_hub(Reply(body=json.dumps(CONFIG).encode()))) as server:
+        new = ask(server.host)
+        data = new.model_dump(exclude={"config", "index_bytes", "config_why"})
+        old = Lock.model_validate({"models": {"Qwen/Qwen3-8B@main": data}})
+        assert old.models["Qwen/Qwen3-8B@main"].config is None
+        options = HubOptions(f"http://{server.host}", SECRET, 0.5)
+        wanted = [ModelRequest("Qwen/Qwen3-8B", "main")]
+        for refresh, known in ((False, False), (True, True)):
+            made = make_lock(
+                [], wanted, existing=old, now=NOW, refresh=refresh, hub_options=options
+            )
+            assert (made.models["Qwen/Qwen3-8B@main"].config is not None) == known

@@ -85,7 +85,8 @@ def test_a_node_that_is_as_planned_gets_no_change() -> None:
 
 
 def test_two_services_share_the_unit_which_is_planned_once() -> None:
-    wanted = wishes(CAP | {"gpus": [0]}, CAP | {"gpus": [0]})
+    half = CAP | {"gpus": [0], "arguments": {"mem-fraction-static": 0.4}}
+    wanted = wishes(half, half)
     made = plan(wanted=wanted)
     assert [change.service for change in made.changes if change.kind == "unit"] == ["chat"]
     assert kinds(made).count("start") == 2

@@ -185,7 +185,8 @@ def test_a_variable_that_the_toolkit_sets_is_refused_without_its_value(name: str
 
 
 def test_a_service_that_refuses_takes_the_changes_of_its_node_away() -> None:
-    made = plan(wanted=wishes(CAP, {}))
+    half = {"arguments": {"mem-fraction-static": 0.4}}
+    made = plan(wanted=wishes(CAP | half, half))
     assert codes(made) == ["UNBOUNDED_STOP"]
     assert made.refusals[0].service == "chat1"
     assert made.changes == ()

@@ -34,6 +34,7 @@ def programs() -> Iterator[tuple[str, str]]:
     local = one(plan(wanted=wishes(CAP | {"model": "/srv/models/qwen"})))
     for name, made in (("new", new), ("changed", changed), ("waits", waits), ("local", local)):
         yield f"switch-{name}", scripts.switch(made)
+        yield f"canary-{name}", scripts.canary(made)
     directory = paths.Deployment("chat", 1).directory
     yield "write-deployment", scripts.write_deployment(directory, new.files)
     for file in new.files:
@@ -92,6 +93,7 @@ def test_shellcheck_has_nothing_to_say_of_the_program(name: str) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_has_nothing_of_the_template_left(name: str) -> None:
     text = re.sub(r"(?s)<<'EOT'\n.*?\nEOT\n", "", PROGRAMS[name])
+    text = text.replace((TEMPLATES / "canary.py").read_text(encoding="utf-8").rstrip(), "")
     text = text.replace((TEMPLATES / "http.sh").read_text(encoding="utf-8"), "")  # has Python
     assert "{%" not in text
     assert "None" not in text
@@ -99,16 +101,8 @@ def test_a_program_has_nothing_of_the_template_left(name: str) -> None:
 
 
 def test_every_template_is_rendered_in_these_tests() -> None:
-    known = {
-        "switch",
-        "write-deployment",
-        "ready-gate",
-        "pull",
-        "control",
-        "verify",
-        "remove",
-        "weights",
-    }
+    known = {"switch", "write-deployment", "ready-gate", "pull", "control", "verify", "remove"}
+    known |= {"canary", "weights"}
     there = {path.name.removesuffix(".sh.j2") for path in TEMPLATES.glob("*.sh.j2")}
     assert there == known
 

@@ -15,7 +15,7 @@ from typing import Any, get_args
 import pytest
 
 from facts.parsing import parse_survey
-from facts.records import ModelFiles, Space, Survey
+from facts.records import HubFiles, Space, Survey
 from facts.request import SurveyRequest
 from locks.hub import HubCode
 from locks.records import Lock, LockedFile
@@ -64,7 +64,7 @@ def with_weights(node: Survey, **changes: Any) -> Survey:
     marked = {path: (size, 1000, file(path).sha256 or "") for path, size in needed.items()}
     for path, value in changes.items():
         there.pop(path, None) if value is None else there.update({path: value})
-    files = ModelFiles({COMMIT: marked}, {COMMIT: there})
+    files = HubFiles({COMMIT: marked}, {COMMIT: there})
     return replace(node, weights={KEY: files})
 
 
@@ -181,7 +181,7 @@ def test_no_room_for_the_weights_is_refused_and_what_has_come_is_counted() -> No
     assert refusal.seen == "5.0 GB free on / for the weights in /var/lib/sglang/hub"
     assert refusal.needed == "6.0 GB for what Qwen/Qwen3-8B lacks there"
     checksum = file("model-1.safetensors").sha256 or ""
-    part = ModelFiles(parts={checksum: 2_000_000_000})
+    part = HubFiles(parts={checksum: 2_000_000_000})
     assert not plan(replace(roomy(5_000_000_000), weights={KEY: part}), locked=locked()).refusals
 
 
@@ -218,7 +218,7 @@ def test_another_model_that_an_argument_names_must_be_on_the_node() -> None:
             assert key in weights_to_survey(wanted)
             made = plan(roomy(), wanted)
             assert "HUB_ARGUMENT" in codes(made)
-            there = ModelFiles(there={"ab" * 20: {"config.json": (1, 1)}})
+            there = HubFiles(there={"ab" * 20: {"config.json": (1, 1)}})
             made = plan(replace(roomy(), weights={key: there}), wanted)
             assert "HUB_ARGUMENT" not in codes(made)
             launch = one(made).launch
@@ -276,7 +276,7 @@ def test_what_the_fetch_has_marked_the_survey_and_the_plan_take_as_there(
     key = f"{home}:models--Qwen--Qwen3-8B"
     output, _ = run(shell, SurveyRequest(weights=(key, f"{tmp_path}/none:models--x")))
     seen = parse_survey(output.split("\n"), "box").weights
-    assert seen[f"{tmp_path}/none:models--x"] == ModelFiles()
+    assert seen[f"{tmp_path}/none:models--x"] == HubFiles()
     assert seen[key].parts == {"ab" * 32: 5}
     assert set(seen[key].there[HUB_COMMIT]) == set(files)
     models = {
@@ -322,18 +322,18 @@ def test_the_check_has_the_flags_of_the_service_but_no_gpu_port_or_network() -> 
     assert made.launch is not None
     launch = made.launch
     mounts = {paths.WEIGHTS: False}
-    deployment = paths.Deployment("chat", 1)
-    whole = arguments.docker_arguments(
-        launch.service, launch.decision, deployment, launch.limits, mounts
+    whole = arguments.container_arguments(
+        launch.service, launch.decision, paths.Deployment("chat", 1), mounts
     )
-    words = arguments.check_arguments(launch.service, launch.decision, launch.limits, mounts)
-    gone = {word.split("=")[0] for word in whole} - {word.split("=")[0] for word in words}
+    words = arguments.check_arguments(launch.service, launch.decision, mounts)
     access = launch.decision.access
     assert access is not None
-    assert gone == {
-        "--publish", "--label", "--env-file", "--stop-timeout",
-        *(word.split("=")[0] for word in access.arguments),
-    }  # fmt: skip
+    gone = [word for word in whole if word not in words]
+    assert [word for word in gone if word not in access.arguments] == [
+        "--env-file=/var/lib/sglang/deployments/chat/1/container.env",
+        "--network=bridge",
+    ]
+    assert "--cap-drop=ALL" in words
     assert "--network=none" in words
     assert [word for word in words if word.startswith("--network")] == ["--network=none"]
 

@@ -1,0 +1,56 @@
+"""Tries the image before anything is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from pyinfra import logger
+from pyinfra.api import operation
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
+from pyinfra.connectors.util import CommandOutput
+from pyinfra.context import host
+
+from operations.outcomes import outcome_of
+from operations.remote import Program, refusal_of
+from plans import scripts
+from plans.canary import expected, judge, refused_on_node
+from plans.plan import ServicePlan
+
+
+@operation()
+def passed(plan: ServicePlan) -> Generator[Program, None, None]:
+    """
+    Start CUDA in a throw-away container with the flags of the unit, and run a kernel on each GPU.
+
+    + plan: the service's part of the node's plan
+
+    What failed there would have failed the server: the node is refused with its
+    code, and whatever served before goes on. A service on the CPU device has its
+    packages tried alone.
+
+    **Example:**
+
+    .. code:: python
+
+        canary.passed(plan, name="Try CUDA in the image of chat")
+    """
+    if not (plan.new_deployment or plan.pull):
+        host.noop(f"the image and the flags of {plan.name} are as they were tried")
+        return
+
+    def judge_it(state: State, host: Host, ok: bool, output: CommandOutput) -> bool:
+        refused = refusal_of(output)
+        if refused is not None:
+            refusals = [refused_on_node(*refused, plan.name)]
+        else:
+            lines = (*output.stdout_lines, *output.stderr_lines)
+            found = judge(lines, expected(plan))
+            refusals = list(found.refusals)
+            outcome_of(host).notes.extend(f"{plan.name}: {note}" for note in found.notes)
+        outcome_of(host).refusals.extend(refusals)
+        for one in refusals:
+            logger.error(f"{host.print_prefix}{one.code}: {one.seen}. {one.advice}")
+        return not refusals
+
+    yield Program(scripts.canary(plan), f"try {plan.name}", show=False, judge=judge_it)

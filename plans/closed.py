@@ -1,0 +1,95 @@
+"""What keeps a service closed, and what the plan says of each thing that is opened.
+
+A service listens on loopback, in a network of its own, unless its wishes open it.
+"""
+
+from __future__ import annotations
+
+from facts.records import Listener, ServiceState, Survey, known
+from plans.findings import Findings
+from plans.network import argument, scheduler_port
+from plans.refusals import Caution
+from plans.wishes import Service, Wishes
+
+
+def check_closed(
+    service: Service, wishes: Wishes, survey: Survey, state: ServiceState, found: Findings
+) -> None:
+    """Say what of a service is open, and refuse what cannot be kept apart."""
+    if not known(survey.listeners):
+        found.cautions.append(
+            Caution(
+                "LISTENERS_UNKNOWN",
+                f"who listens on port {service.port} could not be read ({survey.listeners}): if "
+                f"another program has it, {service.name} will not start; see ss -ltnp",
+                service.name,
+            )
+        )
+    if not service.read_only:
+        found.cautions.append(
+            Caution(
+                "WRITABLE_ROOT",
+                f"read_only is off: {service.name} may change the files of its container",
+                service.name,
+            )
+        )
+    if service.network == "host":
+        _check_host_network(service, wishes, survey, state, found)
+
+
+def _check_host_network(
+    service: Service, wishes: Wishes, survey: Survey, state: ServiceState, found: Findings
+) -> None:
+    port = scheduler_port(service)
+    found.cautions.append(
+        Caution(
+            "HOST_NETWORK",
+            f"{service.name} uses the node's own network: besides port {service.port} its "
+            f"scheduler listens on all addresses, port {port}, and asks for no key; keep others "
+            f"from it, for example: sudo ufw deny {port}/tcp",
+            service.name,
+        )
+    )
+    replicas = argument(service, "dp-size") or argument(service, "data-parallel-size")
+    if isinstance(replicas, int) and replicas > 1 and not argument(service, "enable-dp-attention"):
+        found.refuse(
+            "HOST_NETWORK_REPLICAS",
+            service.name,
+            f"network host with dp-size {replicas}: every replica's scheduler wants a port of its "
+            "own, and one is pinned",
+            "one scheduler per service on the host's network",
+            f"leave network of {service.name} out, or make it {replicas} services with one "
+            "replica each",
+        )
+    taken = _taken_by(port, service, wishes, survey, state)
+    if taken:
+        found.refuse(
+            "PORT_TAKEN",
+            service.name,
+            f"{taken}, where the scheduler of {service.name} would listen",
+            f"port {port} free for the scheduler of {service.name}",
+            f"give {service.name} another one: arguments {{'nccl-port': PORT}}",
+        )
+
+
+def _taken_by(
+    port: int, service: Service, wishes: Wishes, survey: Survey, state: ServiceState
+) -> str | None:
+    if service.port == port:
+        return f"{service.name} itself has port {port}"
+    for other in wishes.services:
+        if other is service:
+            continue
+        if other.port == port:
+            return f"{other.name} has port {port}"
+        if other.network == "host" and scheduler_port(other) == port:
+            return f"the scheduler of {other.name} has port {port}"
+    ours = state.active_state in ("active", "activating", "deactivating", "reloading")
+    if ours and state.launch.get("SGLANG_SCHEDULER_PORT") == str(port):
+        return None
+    listeners: tuple[Listener, ...] = survey.listeners if known(survey.listeners) else ()
+    for listener in listeners:
+        if listener.port == port:
+            who = listener.process if known(listener.process) else "a process"
+            return f"{who} listens on {listener.address} port {port}"
+    return None

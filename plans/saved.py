@@ -1,0 +1,169 @@
+"""A plan kept in a file, to be read by people first and applied later.
+
+It holds what the plan was made from on the controller (wishes and lock), and
+what it promised. It is applied by making the plan anew from what the node is
+by then: where that promises something else, the kept one is stale.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from locks.records import Lock
+from plans.plan import NodePlan
+from plans.wishes import Wishes, WishesError, read_wishes
+
+SCHEMA: Final = 1
+
+MADE_BY = "sglang-node plan --out FILE"
+
+
+class SavedPlanError(Exception):
+    """A file that holds no plan which can be applied; the text says why and what to do."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Promise(_Record):
+    """What the plan of one node was made from, and what it came to."""
+
+    wishes: dict[str, Any]
+    discard_edits: bool
+    changes: tuple[str, ...]  # what people read: a stale plan is told by them
+    digest: str = Field(pattern=r"^[0-9a-f]{64}$")  # of everything that apply would do
+    refused: bool
+
+
+class SavedPlan(_Record):
+    """A file of ``plan --out``. ``nodes`` is the document that ``plan --json`` prints."""
+
+    schema_version: Literal[1] = SCHEMA
+    toolkit: str
+    nodes: list[dict[str, Any]]
+    promises: dict[str, Promise]
+    lock: dict[str, Any] | None
+
+    @model_validator(mode="after")
+    def _names_agree(self) -> Self:
+        named = {str(one.get("node")) for one in self.nodes}
+        if strange := set(self.promises) - named:
+            raise ValueError(f"promises of nodes that have no plan: {', '.join(sorted(strange))}")
+        return self
+
+    def lock_of(self) -> Lock | None:
+        """Return the lock that the plan was made with. Raises SavedPlanError."""
+        try:
+            return None if self.lock is None else Lock.model_validate(self.lock)
+        except ValidationError:
+            raise SavedPlanError("the lock in it is no lock") from None
+
+    def wishes_of(self) -> dict[str, Wishes]:
+        """Return the wishes that it was made from, by node. Raises SavedPlanError."""
+        try:
+            return {node: read_wishes(one.wishes, node) for node, one in self.promises.items()}
+        except WishesError as error:
+            raise SavedPlanError("; ".join(error.messages)) from None
+
+
+def saved_plan(
+    plans: Iterable[NodePlan],
+    wishes: Mapping[str, Wishes],
+    lock: Lock | None,
+    documents: list[dict[str, Any]],
+    version: str,
+    *,
+    discard_edits: bool,
+) -> str:
+    """Return the text of the file: plans as they were shown, and what is needed to apply them."""
+    saved = SavedPlan(
+        toolkit=version,
+        nodes=documents,
+        promises={
+            plan.node: Promise(
+                wishes=wishes[plan.node].model_dump(mode="json", exclude_unset=True),
+                discard_edits=discard_edits,
+                changes=_changes(plan),
+                digest=digest(plan),
+                refused=plan.refused,
+            )
+            for plan in plans
+        },
+        lock=None if lock is None else lock.to_json(),
+    )
+    return json.dumps(saved.model_dump(mode="json"), ensure_ascii=False, indent=1) + "\n"
+
+
+def read_saved(text: str, version: str) -> SavedPlan:
+    """Return the plan that a file holds. ``version`` is the toolkit's.
+
+    Raises SavedPlanError where it holds none, or was made by another version:
+    the texts that a deployment is made of differ between versions.
+    """
+    try:
+        saved = SavedPlan.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise SavedPlanError(
+            f"it is no plan that can be applied: {where}: {first['msg']} (made by: {MADE_BY})"
+        ) from None
+    if saved.toolkit != version:
+        raise SavedPlanError(
+            f"it was made by version {saved.toolkit} of the toolkit, and this is {version}: "
+            f"plan again: {MADE_BY}"
+        )
+    saved.lock_of()
+    saved.wishes_of()
+    return saved
+
+
+def stale(promise: Promise, now: NodePlan) -> str | None:
+    """Say in a sentence how the plan made now differs from the kept one; None: it does not.
+
+    A node that is already as it should be is not stale: it was applied before.
+    """
+    if now.converged or now.refused:
+        return None
+    if promise.refused:
+        return "the saved plan refused this node; now it could be changed"
+    if promise.digest == digest(now):
+        return None
+    before, after = set(promise.changes), set(_changes(now))
+    parts = [
+        *(f"no longer: {one}" for one in promise.changes if one not in after),
+        *(f"now also: {one}" for one in _changes(now) if one not in before),
+    ]
+    return "; ".join(parts) or "the same changes would write other texts now"
+
+
+def digest(plan: NodePlan) -> str:
+    """Return the SHA-256 of everything that apply would do on a node, hexadecimal."""
+    does = [
+        {
+            "service": one.name,
+            "deployment": one.number,
+            "files": {file.path: [file.mode, file.sha256] for file in one.files},
+            "replaces": [file.path for file in (one.unit, one.drop_in) if file is not None],
+            "pull": one.pull,
+            "daemon_reload": one.daemon_reload,
+            "enable": one.enable,
+            "act": one.act,
+        }
+        for one in plan.services
+    ]
+    text = json.dumps([does, _changes(plan), plan.refused, plan.unresolved], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _changes(plan: NodePlan) -> tuple[str, ...]:
+    return tuple(
+        f"{change.service + ': ' if change.service else ''}{change.kind} {change.what}"
+        for change in plan.changes
+    )
