@@ -14,28 +14,28 @@ from cli import report, saved
 from cli.context import NotDeployed, Run, Stop, outcome_document
 from cli.exits import Exit
 from cli.locking import incomplete, lock_of, made_lock
-from cli.options import COMMON, ONE_BOX, with_run
+from cli.options import ALLOW_RELOAD, COMMON, ONE_BOX, with_run
 from deploys.node import (
     Options,
     apply_plan,
     not_deployed,
     plan_node,
+    plan_of,
     remove_from,
     survey_of,
     verify_node,
 )
 from facts.records import Survey
 from facts.survey import SurveyError, raw_survey, read_recorded
+from operations import apply as operations_of_apply
 from operations import service
 from plans import text
 from plans.codes import UnknownCode
 from plans.codes import explain as explain_code
 from plans.deployed import all_deployed
-from plans.make import make_plan
 from plans.plan import NodePlan
 from plans.scripts import KEPT_MARK, Take
 from plans.states import ServiceLine, service_lines
-from plans.version import VERSION
 
 
 @click.command()
@@ -116,16 +116,17 @@ def lock(run: Run, refresh: bool) -> None:
 @click.option(
     "--discard-edits", is_flag=True, help="Plan to replace managed files that were edited by hand."
 )
+@ALLOW_RELOAD
 @with_run
 def plan(
     run: Run, diff: bool, check: bool, surveys: Path | None, assume: tuple[str, ...],
-    out: Path | None, discard_edits: bool,
+    out: Path | None, discard_edits: bool, allow_daemon_reload: bool,
 ) -> None:  # fmt: skip
     """Show what apply would do to each node, and why; change nothing."""
     assumed = _assumed(assume)
     wishes = run.wishes()
     existing, path = lock_of(run)
-    options = Options(existing, discard_edits)
+    options = Options(existing, discard_edits, allow_daemon_reload)
     plans: list[NodePlan] = []
     if surveys is not None:
         for name, one in wishes.items():
@@ -134,9 +135,7 @@ def plan(
             except SurveyError as error:
                 run.failed(name, str(error), "SURVEY_FAILED")
                 continue
-            plans.append(
-                make_plan(assumed(found), one, existing, VERSION, discard_edits=discard_edits)
-            )
+            plans.append(plan_of(assumed(found), one, options))
     else:
         with run.nodes(__file__) as nodes:
 
@@ -144,13 +143,7 @@ def plan(
                 found = survey_of(host, wishes[host.name])
                 if found is None:
                     return None
-                return make_plan(
-                    assumed(found),
-                    wishes[host.name],
-                    options.lock,
-                    VERSION,
-                    discard_edits=discard_edits,
-                )
+                return plan_of(assumed(found), wishes[host.name], options)
 
             plans += run.gather(nodes.prepare(make)).values()
     for one_plan in plans:
@@ -170,7 +163,7 @@ def plan(
             soft_wrap=True,
         )
     if out is not None:
-        saved.keep(run, out, plans, wishes, existing, discard_edits=discard_edits)
+        saved.keep(run, out, plans, wishes, options)
     run.finish()
 
 
@@ -212,6 +205,7 @@ def _recorded(folder: Path, node: str) -> Survey:
 @click.option(
     "--discard-edits", is_flag=True, help="Replace managed files that were edited by hand."
 )
+@ALLOW_RELOAD
 @click.option(
     "--plan",
     "plan_file",
@@ -219,9 +213,12 @@ def _recorded(folder: Path, node: str) -> Survey:
     help="Apply a plan that plan --out kept; refused where a node has changed since.",
 )
 @with_run
-def apply(run: Run, diff: bool, discard_edits: bool, plan_file: Path | None) -> None:
+def apply(
+    run: Run, diff: bool, discard_edits: bool, allow_daemon_reload: bool, plan_file: Path | None
+) -> None:
     """Make each node serve what it shall, then verify by a real generation."""
-    kept = saved.load(run, plan_file, discard_edits=discard_edits) if plan_file else None
+    words = discard_edits or allow_daemon_reload
+    kept = saved.load(run, plan_file, words=words) if plan_file else None
     wishes = kept.wishes_of() if kept else run.wishes()
     existing = kept.lock_of() if kept else lock_of(run)[0]
     if kept is None and incomplete(existing, wishes.values()):
@@ -229,12 +226,12 @@ def apply(run: Run, diff: bool, discard_edits: bool, plan_file: Path | None) -> 
             "the lock does not have all that is needed: asking registry and hub", style="dim"
         )
         existing = made_lock(run, wishes.values(), existing, refresh=False)
+    options = Options(existing, discard_edits, allow_daemon_reload)
 
     def make(host: Host) -> NodePlan | None:
         if kept is None:
-            return plan_node(host, wishes[host.name], Options(existing, discard_edits))
-        given = Options(existing, kept.promises[host.name].discard_edits)
-        now = plan_node(host, wishes[host.name], given)
+            return plan_node(host, wishes[host.name], options)
+        now = plan_node(host, wishes[host.name], saved.options_of(kept, host.name))
         return now and saved.still_so(kept, now)
 
     with run.nodes(__file__) as nodes:
@@ -283,6 +280,7 @@ def restart(run: Run, only: tuple[str, ...]) -> None:
             service.verified(
                 service=one.service, release=one.release, number=one.number, name=f"Verify {name}"
             )
+        operations_of_apply.released(name="Give the apply lock back")
 
     _act(run, register)
 
@@ -300,6 +298,7 @@ def stop(run: Run, only: tuple[str, ...]) -> None:
             return
         for name, one in _chosen(found, only).items():
             service.stopped(name_of_service=name, release=one.release, name=f"Stop {name}")
+        operations_of_apply.released(name="Give the apply lock back")
 
     _act(run, register)
 
@@ -353,17 +352,20 @@ def status(run: Run) -> None:
 @click.option("--records", is_flag=True, help="Take the records of deployments away too.")
 @click.option("--drop-ins", is_flag=True, help="Take your own drop-ins away too.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@ALLOW_RELOAD
 @with_run
 def remove(
-    run: Run, only: tuple[str, ...], weights: bool, records: bool, drop_ins: bool, yes: bool
-) -> None:
+    run: Run, only: tuple[str, ...], weights: bool, records: bool, drop_ins: bool, yes: bool,
+    allow_daemon_reload: bool,
+) -> None:  # fmt: skip
     """Take away what the toolkit put there; keep weights, drop-ins and records unless asked."""
     what = ", ".join(only) if only else "every service"
     if not yes and not click.confirm(f"Remove {what} of {run.target}?", err=True):
         raise Stop(Exit.OK, "nothing was removed")
     take = Take(weights, records, drop_ins)
     with run.nodes(__file__) as nodes:
-        run.gather(nodes.prepare(lambda host: remove_from(host, only, take)))
+        allow = allow_daemon_reload
+        run.gather(nodes.prepare(lambda h: remove_from(h, only, take, allow_daemon_reload=allow)))
         nodes.execute(run.step)
         for host in nodes.hosts:
             if nodes.connect_error(host) is not None:
@@ -375,7 +377,7 @@ def remove(
                 if line.startswith(KEPT_MARK)
             ]
             run.documents.append({**outcome_document(host.name, outcome), "kept": kept})
-            if not outcome.failures:
+            if not outcome.failures and not outcome.refusals:
                 told = "; kept: " + ", ".join(kept) if kept else ""
                 run.out.print(f"{host.name}  removed{told}", markup=False, soft_wrap=True)
     run.finish()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import click
+import gevent
 
 from cli import commands
 from cli.context import Stop
 from cli.exits import Exit
 from cli.inventory import TargetError
+from cli.session import Interrupted
 from plans.version import VERSION
 
 HELP = """Turn Linux hosts with NVIDIA GPUs into verified SGLang endpoints, and keep them so.
@@ -37,6 +40,8 @@ for _command in commands.ALL:
 
 def run() -> None:
     """Run the command line and end the process with its exit code."""
+    # Into this greenlet, whichever runs: else gevent prints a traceback of the one it met.
+    gevent.signal_handler(signal.SIGINT, gevent.kill, gevent.getcurrent(), KeyboardInterrupt)
     try:
         cli(standalone_mode=False)
     except Stop as stop:
@@ -56,6 +61,8 @@ def run() -> None:
     except OSError as error:
         click.echo(str(error), err=True)
         sys.exit(int(Exit.FAILED))
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, Interrupted, click.Abort) as interrupt:
+        for line in interrupt.lines if isinstance(interrupt, Interrupted) else ():
+            click.echo(line, err=True)
         click.echo("interrupted: what systemd was told goes on; run the command again", err=True)
         sys.exit(int(Exit.INTERRUPTED))

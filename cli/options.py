@@ -46,6 +46,12 @@ COMMON = _stack(
     click.option("--sudo", is_flag=True, help="Become root on the nodes with sudo."),
 )
 
+ALLOW_RELOAD = click.option(
+    "--allow-daemon-reload",
+    is_flag=True,
+    help="Let systemd reload though containers lose their GPUs by it (explain LEGACY_GPU_CONTAINERS).",
+)
+
 ONE_BOX = _stack(
     click.option(
         "--model", metavar="ID|PATH", help="For one box: a model of the hub, or a path on the node."

@@ -10,7 +10,7 @@ from cli import inventory
 from cli.context import Run, Stop
 from cli.exits import Exit
 from cli.keep import write_private
-from locks.records import Lock
+from deploys.node import Options
 from plans.plan import NodePlan
 from plans.refusals import Refusal
 from plans.saved import SavedPlan, SavedPlanError, read_saved, saved_plan, stale
@@ -26,12 +26,18 @@ def keep(
     out: Path,
     plans: list[NodePlan],
     wishes: Mapping[str, Wishes],
-    lock: Lock | None,
-    *,
-    discard_edits: bool,
+    options: Options,
 ) -> None:
     """Write the plans of a run where its owner alone reads them. Raises Stop."""
-    text = saved_plan(plans, wishes, lock, run.documents, VERSION, discard_edits=discard_edits)
+    text = saved_plan(
+        plans,
+        wishes,
+        options.lock,
+        run.documents,
+        VERSION,
+        discard_edits=options.discard_edits,
+        allow_daemon_reload=options.allow_daemon_reload,
+    )
     try:
         write_private(out, text)
     except OSError as error:
@@ -41,12 +47,12 @@ def keep(
     )
 
 
-def load(run: Run, path: Path, *, discard_edits: bool) -> SavedPlan:
+def load(run: Run, path: Path, *, words: bool) -> SavedPlan:
     """Return a saved plan, the run narrowed to its nodes. Raises Stop where it is no good.
 
-    ``discard_edits`` is whether that was asked for beside it: the plan alone says so.
+    ``words`` says whether the operator's words were given beside it: the plan alone has them.
     """
-    if run.data is not None or discard_edits:
+    if run.data is not None or words:
         raise Stop(
             Exit.USAGE,
             f"{path} says itself what shall be so: give it alone, or plan again with those options",
@@ -72,6 +78,12 @@ def load(run: Run, path: Path, *, discard_edits: bool) -> SavedPlan:
     if not run.limit:
         raise Stop(Exit.USAGE, f"{path} has no plan of {', '.join(names)}")
     return saved
+
+
+def options_of(saved: SavedPlan, node: str) -> Options:
+    """Return the lock and the operator's words that a node's saved plan was made with."""
+    promise = saved.promises[node]
+    return Options(saved.lock_of(), promise.discard_edits, promise.allow_daemon_reload)
 
 
 def still_so(saved: SavedPlan, now: NodePlan) -> NodePlan:

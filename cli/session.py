@@ -6,6 +6,7 @@ import logging
 import resource
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import click
@@ -21,6 +22,9 @@ from pyinfra.context import ctx_config, ctx_host, ctx_inventory, ctx_state
 
 T = TypeVar("T")
 
+GRACE_S = 5
+"""Seconds that an interrupted run waits for what it began here to end."""
+
 
 class _Watcher(BaseStateCallback):
     """Keeps why a connection failed, which pyinfra otherwise only logs."""
@@ -32,6 +36,31 @@ class _Watcher(BaseStateCallback):
         self, state: State, host: Host, error: Any
     ) -> None:
         self.errors[host] = str(error) or type(error).__name__
+
+
+@dataclass
+class Progress:
+    """How far a node came: the names of its operations that act."""
+
+    done: list[str] = field(default_factory=list)
+    at: str | None = None
+    left: list[str] = field(default_factory=list)
+
+    @property
+    def sentence(self) -> str:
+        """What was done and what was not, in words."""
+        parts = [f"done: {', '.join(self.done) or 'nothing'}"]
+        parts += [f"interrupted at: {self.at}"] if self.at else []
+        parts += [f"not begun: {', '.join(self.left)}"] if self.left else []
+        return "; ".join(parts)
+
+
+class Interrupted(Exception):
+    """The run was interrupted while it changed nodes; ``lines`` say of each how far it came."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self.lines = lines
 
 
 class Session:
@@ -80,25 +109,54 @@ class Session:
         self.state.is_executing = True
         order = self.state.get_op_order()  # type: ignore[no-untyped-call]
 
+        def name_of(host: Host, op_hash: str) -> str | None:
+            if not self.state.ops[host][op_hash].operation_meta.will_change:
+                return None
+            return ", ".join(self.state.get_op_meta(op_hash).names)
+
+        progress = {
+            host: Progress(left=[n for op in order if op in self.state.ops[host]
+                                 if (n := name_of(host, op)) is not None])
+            for host in self._active()
+        }  # fmt: skip
+
         def one(host: Host) -> None:
+            so_far = progress[host]
             with ctx_host.use(host):
                 for op_hash in order:
                     if op_hash not in self.state.ops[host]:
                         continue
-                    if self.state.ops[host][op_hash].operation_meta.will_change:
-                        step(host, ", ".join(self.state.get_op_meta(op_hash).names))
+                    so_far.at = name_of(host, op_hash)
+                    if so_far.at is not None:
+                        so_far.left.remove(so_far.at)
+                        step(host, so_far.at)
                     if not run_host_op(self.state, host, op_hash):
                         self.state.failed_hosts.add(host)
                         return
+                    if so_far.at is not None:
+                        so_far.done.append(so_far.at)
+                    so_far.at = None
 
-        self._side_by_side(one)
+        try:
+            self._side_by_side(one)
+        except KeyboardInterrupt:
+            told = [
+                f"{h.name}  {p.sentence}" for h, p in progress.items() if p.done or p.at or p.left
+            ]
+            raise Interrupted(told) from None
 
     def _side_by_side(self, one: Callable[[Host], T]) -> dict[Host, T]:
         assert self.state.pool is not None
+        greenlets = {host: self.state.pool.spawn(one, host) for host in self._active()}
+        try:
+            return {host: greenlet.get() for host, greenlet in greenlets.items()}
+        except KeyboardInterrupt:
+            self.state.pool.kill(timeout=GRACE_S)
+            raise
+
+    def _active(self) -> list[Host]:
         active = set(self.state.inventory.get_active_hosts()) - self.state.failed_hosts
-        hosts = [host for host in self.state.inventory if host in active]
-        greenlets = {host: self.state.pool.spawn(one, host) for host in hosts}
-        return {host: greenlet.get() for host, greenlet in greenlets.items()}
+        return [host for host in self.state.inventory if host in active]
 
 
 @contextmanager

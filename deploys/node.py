@@ -21,7 +21,7 @@ from facts.survey import SurveyRequest, read_survey
 from locks.lockfile import LockError, read_lock
 from locks.records import Lock
 from locks.where import lock_path
-from operations import canary, files, image, service, weights
+from operations import apply, canary, files, image, service, weights
 from operations.outcomes import outcome_of
 from operations.remote import say_failed
 from plans import paths
@@ -29,6 +29,7 @@ from plans.deployed import all_deployed
 from plans.make import make_plan
 from plans.plan import NodePlan, ServicePlan
 from plans.refusals import Refusal
+from plans.reload import what_reload_does
 from plans.scripts import Take
 from plans.version import VERSION
 from plans.weights import weights_to_survey
@@ -44,6 +45,7 @@ class Options:
 
     lock: Lock | None
     discard_edits: bool = False
+    allow_daemon_reload: bool = False
 
 
 def request_for(wishes: Wishes | None) -> SurveyRequest:
@@ -87,7 +89,19 @@ def plan_node(host: Host, wishes: Wishes, options: Options) -> NodePlan | None:
     survey = survey_of(host, wishes)
     if survey is None:
         return None
-    return make_plan(survey, wishes, options.lock, VERSION, discard_edits=options.discard_edits)
+    return plan_of(survey, wishes, options)
+
+
+def plan_of(survey: Survey, wishes: Wishes, options: Options) -> NodePlan:
+    """Return the plan of a node that was surveyed."""
+    return make_plan(
+        survey,
+        wishes,
+        options.lock,
+        VERSION,
+        discard_edits=options.discard_edits,
+        allow_daemon_reload=options.allow_daemon_reload,
+    )
 
 
 def refuse(host: Host, refusals: Iterable[Refusal]) -> None:
@@ -109,6 +123,8 @@ def apply_plan(plan: NodePlan) -> None:
     """
     for one in plan.services:
         apply_service(plan, one)
+    if plan.changes:
+        apply.released(name="Give the apply lock back")
 
 
 def apply_service(plan: NodePlan, one: ServicePlan) -> None:
@@ -157,8 +173,18 @@ def verify_node(host: Host, only: tuple[str, ...] = ()) -> None:
             )
 
 
-def remove_from(host: Host, only: tuple[str, ...] = (), take: Take | None = None) -> None:
-    """Register the removal of a node's services, or of some of them."""
+def remove_from(
+    host: Host,
+    only: tuple[str, ...] = (),
+    take: Take | None = None,
+    *,
+    allow_daemon_reload: bool = False,
+) -> None:
+    """Register the removal of a node's services, or of some of them.
+
+    systemd reloads at the end of it: refused where other containers lose their GPUs by
+    that, unless the operator allows it, here or in the inventory.
+    """
     survey = survey_of(host, None)
     if survey is None:
         return
@@ -167,7 +193,21 @@ def remove_from(host: Host, only: tuple[str, ...] = (), take: Take | None = None
     if unknown:
         fail(host, f"{', '.join(unknown)} is not here: there is {', '.join(there) or 'nothing'}")
         return
+    harm = what_reload_does(survey, None, only or there) if there else None
+    if harm is not None and not (allow_daemon_reload or _reload_is_allowed(host)):
+        refuse(host, [harm])
+        return
     service.removed(services=only or there, take=take or Take(), name="Remove")
+    apply.released(name="Give the apply lock back")
+
+
+def _reload_is_allowed(host: Host) -> bool:
+    """Say whether the inventory allows it; one that is wrong or says nothing does not."""
+    try:
+        wishes = wishes_of(host)
+    except WishesError:
+        return False
+    return wishes is not None and wishes.allow_daemon_reload
 
 
 # --- for the deploys under plain pyinfra

@@ -87,6 +87,8 @@ def _with_container(service: ServiceState, containers: Sequence[Container]) -> S
                 service,
                 container_image=container.image_id,
                 container_started=container.started,
+                container_deployment=container.deployment,
+                container_began=container.began,
             )
     return service
 

@@ -302,6 +302,12 @@ class ServiceState:
     exec_main_status: int | Unknown = ABSENT
     fragment_path: str | Unknown = ABSENT
     drop_ins: tuple[str, ...] = ()
+    drop_in_keys: Mapping[str, tuple[str, ...] | Unknown] = field(
+        default_factory=dict
+    )  # path of a drop-in that is not ours -> what it sets: "Service.KillMode", never a value
+    start_began: int | Unknown = ABSENT  # when systemd last started it: microseconds since boot
+    active_began: int | Unknown = ABSENT  # when it last became active: microseconds since boot
+    main_began: int | Unknown = ABSENT  # its main process: hundredths of a second since boot
     current: int | Unknown = ABSENT  # number of the deployment that `current` points to
     previous: int | Unknown = ABSENT
     deployments: tuple[int, ...] = ()
@@ -311,6 +317,8 @@ class ServiceState:
     answer: Answer | Unknown = ABSENT
     container_image: str | Unknown = ABSENT  # image id that the running container uses
     container_started: str | Unknown = ABSENT
+    container_began: int | Unknown = ABSENT  # its process: hundredths of a second since boot
+    container_deployment: int | Unknown = ABSENT  # of our label: the deployment it was started from
 
 
 @dataclass(frozen=True)

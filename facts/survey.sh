@@ -306,13 +306,30 @@ docker_containers() {
     limit docker ps -aq --no-trunc --filter name=sglang- >>"$P.ids"
     ids=$(sort -u "$P.ids" | head -n 500)
     [ -n "$ids" ] || return
-    form='{"id":{{json .Id}},"name":{{json .Name}},"image":{{json .Image}}'
+    # Of its labels only ours: what others put there is theirs.
+    form='{"pid":{{json .State.Pid}},"id":{{json .Id}},"name":{{json .Name}}'
+    form=$form',"image":{{json .Image}}'
+    form=$form',"deployment":{{json (index .Config.Labels "sglang.deployment")}}'
     form=$form',"image_name":{{json .Config.Image}},"state":{{json .State.Status}}'
     form=$form',"started":{{json .State.StartedAt}},"runtime":{{json .HostConfig.Runtime}}'
     form=$form',"requests":{{json .HostConfig.DeviceRequests}}'
     form=$form',"devices":{{json .HostConfig.Devices}}}'
     # shellcheck disable=SC2086 # many ids
     item docker.containers limit docker inspect --type container --format "$form" $ids
+    sed -n 's/^{"pid":\([1-9][0-9]*\),"id":"[0-9a-f]*","name":"\/\(sglang-[^"]*\)".*/\1 \2/p' \
+        "$P.out" >"$P.ours"
+    while read -r pid container; do
+        item container.began began "$container" "$pid"
+    done <"$P.ours"
+}
+
+# Prints a name and when its process began, in ticks since boot: no clock that somebody sets.
+began() {
+    echo "$1"
+    words=$(cat "/proc/$2/stat") || return 127
+    # shellcheck disable=SC2086 # the fields after its name, which may hold anything
+    set -- ${words##*) }
+    echo "${20}"
 }
 
 # ---- paths and files --------------------------------------------------------------------------
@@ -454,7 +471,8 @@ weights() {
 
 properties=Id,LoadState,ActiveState,SubState,Result,UnitFileState,MainPID,NRestarts,InvocationID
 properties=$properties,ActiveEnterTimestamp,StatusText,NeedDaemonReload,ExecMainStatus
-properties=$properties,FragmentPath,DropInPaths
+properties=$properties,FragmentPath,DropInPaths,ActiveEnterTimestampMonotonic
+properties=$properties,ExecMainStartTimestampMonotonic
 
 systemd() {
     item systemd.version limit systemctl --version
@@ -553,6 +571,40 @@ ask_for() {
     ask "$2" "$3"
 }
 
+# Prints a drop-in of somebody else and the directives it sets, never their values.
+dropin_keys() {
+    echo "$1"
+    [ -r "$1" ] || return 13
+    awk '
+        continued { continued = /\\$/; next }
+        /^[ \t]*([#;]|$)/ { next }
+        /^[ \t]*\[[A-Za-z0-9-]*\]/ { gsub(/[][ \t\r]/, ""); section = $0; next }
+        /^[ \t]*[A-Za-z0-9-]+[ \t]*=/ {
+            continued = /\\$/
+            sub(/[ \t]*=.*/, "")
+            sub(/^[ \t]*/, "")
+            print section "." $0
+        }' "$1" | sort -u
+}
+
+main_processes() {
+    awk -F= '
+        function tell() { if (pid + 0 > 0 && id != "") print pid, id; id = pid = "" }
+        $1 == "Id" { id = $2 }
+        $1 == "MainPID" { pid = $2 }
+        /^$/ { tell() }
+        END { tell() }' "$P.shown"
+}
+
+foreign_dropins() {
+    sed -n 's/^DropInPaths=//p' "$P.shown" | tr ' ' '\n' | sort -u | while read -r path; do
+        case $path in
+            '' | */"$dropin_text") ;;
+            *) echo "$path" ;;
+        esac
+    done
+}
+
 services() {
     names=$(service_names)
     [ -n "$names" ] || return
@@ -572,6 +624,13 @@ services() {
                 answer "$name" "$current/$launch"
             ) &
         fi
+    done
+    main_processes >"$P.main"
+    while read -r pid unit; do
+        item main.began began "$unit" "$pid"
+    done <"$P.main"
+    for path in $(foreign_dropins); do
+        item dropin.keys dropin_keys "$path"
     done
     for name in $names; do
         item deployment deployment "$name"

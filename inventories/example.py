@@ -58,6 +58,9 @@ gpu_nodes = (
             "forward_compat": False,  # sglang-node explain FORWARD_COMPAT
             "cu129_override": False,  # sglang-node explain CU129_OVERRIDE
             "unsupported": False,  # go on where the operating system is not a supported one
+            # Let systemd reload though other containers lose their GPUs by it (explain
+            # LEGACY_GPU_CONTAINERS).
+            "allow_daemon_reload": False,
         },
     },
 )

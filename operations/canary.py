@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from pyinfra import logger
 from pyinfra.api import operation
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
@@ -12,9 +11,9 @@ from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import host
 
 from operations.outcomes import outcome_of
-from operations.remote import Program, refusal_of
+from operations.remote import Program, say_refused
 from plans import scripts
-from plans.canary import expected, judge, refused_on_node
+from plans.canary import expected, judge
 from plans.plan import ServicePlan
 
 
@@ -40,17 +39,10 @@ def passed(plan: ServicePlan) -> Generator[Program, None, None]:
         return
 
     def judge_it(state: State, host: Host, ok: bool, output: CommandOutput) -> bool:
-        refused = refusal_of(output)
-        if refused is not None:
-            refusals = [refused_on_node(*refused, plan.name)]
-        else:
-            lines = (*output.stdout_lines, *output.stderr_lines)
-            found = judge(lines, expected(plan))
-            refusals = list(found.refusals)
-            outcome_of(host).notes.extend(f"{plan.name}: {note}" for note in found.notes)
-        outcome_of(host).refusals.extend(refusals)
-        for one in refusals:
-            logger.error(f"{host.print_prefix}{one.code}: {one.seen}. {one.advice}")
-        return not refusals
+        found = judge((*output.stdout_lines, *output.stderr_lines), expected(plan))
+        outcome_of(host).notes.extend(f"{plan.name}: {note}" for note in found.notes)
+        for one in found.refusals:
+            say_refused(host, one)
+        return not found.refusals
 
     yield Program(scripts.canary(plan), f"try {plan.name}", show=False, judge=judge_it)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
+from paramiko import SSHException
 from pyinfra import logger
 from pyinfra.api import StringCommand
 from pyinfra.api.host import Host
@@ -13,7 +14,10 @@ from pyinfra.connectors.util import CommandOutput
 from typing_extensions import override
 
 from operations.outcomes import outcome_of
-from plans.scripts import REFUSAL_MARK
+from operations.tickets import held_of, is_dead
+from plans.applylock import LOCK_MARK, locked, unlock
+from plans.onnode import refusal_in
+from plans.refusals import Refusal
 
 Judge = Callable[[State, Host, bool, CommandOutput], bool]
 """Takes how a program ended and what it printed; says whether the operation succeeded."""
@@ -24,29 +28,96 @@ class Program(StringCommand):
 
     The program is in no argument list and no log. ``show`` prints its output as
     it comes, so that long work shows progress. ``judge`` reads it when it ended.
+
+    ``lock``: ``take`` runs it under the apply lock of the node, as all that changes a node
+    must; ``keep`` holds the lock on where this run has it, for what only looks; ``no`` neither.
+    A program that fails ends the apply of its node, and gives the lock back.
     """
 
     def __init__(
-        self, text: str, what: str, *, show: bool = True, judge: Judge | None = None
+        self,
+        text: str,
+        what: str,
+        *,
+        show: bool = True,
+        judge: Judge | None = None,
+        lock: Literal["take", "keep", "no"] = "take",
     ) -> None:
         # The colon is a command that does nothing: it names the program in logs.
-        super().__init__(f": {what}; exec sh -s", _stdin=whole(text))
+        super().__init__(f": {what}; exec sh -s")
+        self.text = text
+        self.what = what
         self.show = show
         self.judge = judge
+        self.lock = lock
 
     @override
     def execute(self, state: State, host: Host, connector_arguments: Any) -> Any:
         connector_arguments.update(self.connector_arguments)
-        ok, output = host.run_shell_command(
+        held = held_of(host)
+        locks = self.lock == "take" or (self.lock == "keep" and held.taken)
+        text = locked(self.text, held.ticket, held=held.taken) if locks else self.text
+        try:
+            ok, output = self._run(text, state, host, connector_arguments)
+            against = _token_against(output) if locks else None
+            if against is not None and is_dead(against):
+                # A run of this machine that is no more: what it left is ours to go on with.
+                text = locked(self.text, held.ticket, held=held.taken, takes_over=against)
+                ok, output = self._run(text, state, host, connector_arguments)
+        except (TimeoutError, OSError, EOFError, SSHException) as error:
+            # pyinfra logs such an error and goes on: the node would count as done.
+            say_failed(host, f"the connection was lost at: {self.what} ({_said(error)})")
+            return False, CommandOutput([])
+        held.taken = held.taken or (locks and ok)
+        refused = refusal_of(output)
+        if refused is not None:
+            ok = False
+            say_refused(host, refused)
+        elif self.judge is not None:
+            ok = self.judge(state, host, ok, output)
+        if not ok and held.taken:
+            give_back(state, host, connector_arguments)
+        # pyinfra prints the output of a command that failed: what was not shown stays unshown.
+        return ok, output if self.show else CommandOutput([])
+
+    def _run(
+        self, text: str, state: State, host: Host, connector_arguments: Any
+    ) -> tuple[bool, CommandOutput]:
+        return host.run_shell_command(
             self,
             print_output=self.show or state.print_output,
             print_input=state.print_input,
-            **connector_arguments,
+            **{**connector_arguments, "_stdin": whole(text)},
         )
-        if self.judge is not None:
-            ok = self.judge(state, host, ok, output)
-        # pyinfra prints the output of a command that failed: what was not shown stays unshown.
-        return ok, output if self.show else CommandOutput([])
+
+
+def give_back(state: State, host: Host, connector_arguments: Any) -> None:
+    """Give the apply lock of a node back, if this run holds it; what fails there is left to
+    the lock's own end."""
+    held = held_of(host)
+    if not held.taken:
+        return
+    held.taken = False
+    command = StringCommand(": give the apply lock back; exec sh -s")
+    try:
+        host.run_shell_command(
+            command,
+            **{**connector_arguments, "_stdin": whole(unlock(held.ticket)), "_timeout": 30},
+        )
+    except (TimeoutError, OSError, EOFError, SSHException) as error:
+        logger.debug(f"{host.print_prefix}the apply lock was not given back: {_said(error)}")
+
+
+def _token_against(output: CommandOutput) -> str | None:
+    """Return the token of the lock that stood against a program, or None."""
+    for line in output.stdout_lines:
+        if line.startswith(LOCK_MARK):
+            return line.removeprefix(LOCK_MARK).strip()
+    return None
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__
 
 
 def whole(text: str) -> str:
@@ -58,13 +129,19 @@ def whole(text: str) -> str:
     return f"{{\n{text}\n}}\nexit $?\n"
 
 
-def refusal_of(output: CommandOutput) -> tuple[str, str] | None:
-    """Return the code and sentence with which a program on the node refused, or None."""
-    for line in output.stdout_lines:
-        if line.startswith(REFUSAL_MARK):
-            code, _, sentence = line.removeprefix(REFUSAL_MARK).partition(" ")
-            return code, sentence
-    return None
+def refusal_of(output: CommandOutput) -> Refusal | None:
+    """Return the refusal that a program on the node printed, or None."""
+    found = map(refusal_in, output.stdout_lines)
+    return next((one for one in found if one is not None), None)
+
+
+def say_refused(host: Host, refusal: Refusal) -> None:
+    """Keep why a program on a node refused, and log it for those who run plain pyinfra."""
+    outcome_of(host).refusals.append(refusal)
+    logger.error(
+        f"{host.print_prefix}{refusal.code}: {refusal.seen}. "
+        f"Needed: {refusal.needed}. {refusal.advice}"
+    )
 
 
 def say_failed(host: Host, sentence: str) -> None:

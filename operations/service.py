@@ -14,9 +14,8 @@ from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import host
 
 from operations.outcomes import outcome_of
-from operations.remote import Judge, Program, failing, refusal_of, say_failed
+from operations.remote import Judge, Program, failing, say_failed
 from plans import paths, scripts
-from plans.canary import refused_on_node
 from plans.plan import ServicePlan
 from plans.verification import Verdict, judge
 from plans.wishes import Service
@@ -122,6 +121,7 @@ def verified(
         f"verify {service.name}",
         show=False,
         judge=judge_it,
+        lock="keep",
     )
     verdict = outcome_of(host).verdicts.get(service.name)
     if record is not None and verdict is not None:
@@ -131,6 +131,7 @@ def verified(
             f"record {service.name}",
             show=False,
             judge=failing(f"record.json of {service.name} could not be written"),
+            lock="keep",
         )
 
 
@@ -175,13 +176,9 @@ def _judge_act(service: str, release: str) -> Judge:
     """Return the judge of a program that stops or starts a service."""
 
     def judge_it(state: State, host: Host, ok: bool, output: CommandOutput) -> bool:
-        outcome = outcome_of(host)
         lines = tuple(output.stdout_lines)
-        outcome.said[service] = lines
-        refused = refusal_of(output)
-        if refused is not None:
-            outcome.refusals.append(refused_on_node(*refused, service))
-        elif not ok:
+        outcome_of(host).said[service] = lines
+        if not ok:
             say_failed(host, f"{service} did not start: {_why(lines, release)}")
         return ok
 

@@ -10,11 +10,9 @@ from pyinfra.api.state import State
 from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import host
 
-from operations.outcomes import outcome_of
-from operations.remote import Judge, Program, failing, refusal_of, say_failed
+from operations.remote import Judge, Program, failing, say_failed
 from plans import scripts
 from plans.plan import ServicePlan
-from plans.refusals import Refusal
 from plans.weights import architecture_failure, failure_in
 
 
@@ -58,13 +56,6 @@ def _judge(plan: ServicePlan, could_not: str) -> Judge:
     def judge(state: State, host: Host, ok: bool, output: CommandOutput) -> bool:
         launch = plan.launch
         assert launch is not None
-        refused = refusal_of(output)
-        if refused is not None:
-            code, sentence = refused
-            outcome_of(host).refusals.append(
-                Refusal(code, sentence, "one apply at a time", "wait for the other", plan.name)
-            )
-            return False
         failure = failure_in(output.stdout_lines)
         if ok and failure is None:
             failure = architecture_failure(

@@ -104,25 +104,6 @@ def expected(plan: ServicePlan) -> Expected:
     )
 
 
-def refused_on_node(code: str, sentence: str, service: str) -> Refusal:
-    """Return the refusal of a program on the node: its code and what it said.
-
-    A sentence may end with a bar and the command that mends it.
-    """
-    seen, _, command = sentence.partition("|")
-    if code == "CACHE_NOT_OURS":
-        needed = "a directory of root's that nobody else may write: code is loaded from it"
-        mend = f"look at what is in it, then: sudo sh -c {command!r}" if command else "see explain"
-        return Refusal(code, seen, needed, mend, service)
-    return Refusal(
-        code,
-        sentence,
-        "the node as the plan saw it",
-        "plan again: sglang-node plan, then sglang-node apply",
-        service,
-    )
-
-
 def judge(lines: Iterable[str], wanted: Expected) -> Canary:
     """Return what the canary's output means. Never raises for any output.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from facts.records import ServiceState, Survey, known
-from plans import paths
+from plans import drift, paths
 from plans.deployment import (
     Launch,
     PlannedFile,
@@ -22,6 +22,7 @@ from plans.findings import Findings
 from plans.locked import Image
 from plans.plan import Act, ChangeKind, Guard, ServicePlan
 from plans.refusals import Caution
+from plans.reload import check_reload, stops_first
 
 
 def own_port(state: ServiceState) -> int | None:
@@ -38,6 +39,7 @@ def difference(
     survey: Survey,
     state: ServiceState,
     discard_edits: bool,
+    allow_reload: bool,
     found: Findings,
 ) -> ServicePlan:
     name = plan.name
@@ -56,6 +58,9 @@ def difference(
         number = max(current or 0, previous or 0) + 1
         files = deployment_files(launch, number)
         why = "nothing is deployed yet" if current is None else _what_differs(survey, old)
+        moved = drift.driver_moved(survey, state)
+        if moved is not None:
+            why += f"; kernels were built under driver {moved[0]}, and it is {moved[1]} now"
         found.change(
             name,
             "deployment",
@@ -81,21 +86,32 @@ def difference(
             name, "drop-in", drop_in.path, _why_file(survey, drop_in), _diffs(survey, (drop_in,))
         )
     reload = bool(new_unit or new_drop_in or state.need_daemon_reload is True)
+    enable = state.unit_file_state != "enabled"
+    # systemd reloads by itself when a unit is enabled (systemctl(1)).
+    stop_first = (reload or enable) and stops_first(survey, state)
     if reload:
-        found.change(
-            name,
-            "daemon-reload",
-            "systemctl daemon-reload",
+        why = (
             "the unit or its drop-in changes"
             if new_unit or new_drop_in
-            else "systemd still holds an older unit than the file",
+            else "systemd still holds an older unit than the file"
         )
-        _warn_of_reload(survey, name, found)
-    enable = state.unit_file_state != "enabled"
+        first = "; the service is drained and stopped before it" if stop_first else ""
+        found.change(name, "daemon-reload", "systemctl daemon-reload", why + first)
+    if state.need_daemon_reload is True:
+        found.cautions.append(
+            Caution(
+                "NEED_DAEMON_RELOAD",
+                f"{paths.unit_of(name)} was changed on the node and systemd has not read it again",
+                name,
+            )
+        )
+    if reload or enable:
+        check_reload(survey, name, allow_reload, found)
     if enable:
         found.change(name, "enable", paths.unit_of(name), "it shall start with the node")
 
-    act, why, ready = _act(state, launch, new or new_unit is not None or new_drop_in is not None)
+    changed = new or new_unit is not None or new_drop_in is not None
+    act, why, ready = _act(survey, state, launch, changed, stop_first)
     if act != "none":
         kind: ChangeKind = "verify" if act == "wait" else act
         found.change(name, kind, paths.unit_of(name), why)
@@ -110,6 +126,7 @@ def difference(
         pull=None if image.present else image.run,
         daemon_reload=reload,
         enable=enable,
+        stop_first=stop_first,
         act=act,
         ready=ready,
         guard=Guard(
@@ -122,15 +139,17 @@ def difference(
     )
 
 
-def _act(state: ServiceState, launch: Launch, changed: bool) -> tuple[Act, str, bool]:
+def _act(
+    survey: Survey, state: ServiceState, launch: Launch, changed: bool, stop_first: bool
+) -> tuple[Act, str, bool]:
     active = state.active_state
     if active in ("active", "activating", "reloading"):
-        if changed:
-            return (
-                "restart",
-                "with the new deployment; requests in flight are finished first",
-                False,
-            )
+        reasons = ["with the new deployment"] if changed else drift.restart_reasons(survey, state)
+        if stop_first and not reasons:
+            reasons = ["it would lose its GPUs by the daemon-reload (legacy mode)"]
+        if reasons:
+            said = "; ".join(reasons)
+            return "restart", f"{said}; requests in flight are finished first", False
         if active != "active":
             return "wait", "it is starting: waited for, then verified", False
         answer = state.answer
@@ -233,17 +252,3 @@ def written_files(state: ServiceState) -> dict[str, str]:
 
 def _written_by_another(survey: Survey, path: str, sha256: str) -> bool:
     return any(written_files(other).get(path) == sha256 for other in survey.services.values())
-
-
-def _warn_of_reload(survey: Survey, service: str, found: Findings) -> None:
-    legacy = [c for c in survey.docker.gpu_containers if c.mode == "legacy"]
-    driver = survey.docker.cgroup_driver
-    if legacy and driver == "systemd":
-        found.cautions.append(
-            Caution(
-                "LEGACY_GPU_CONTAINERS",
-                "daemon-reload takes the GPUs from running containers in Docker's legacy mode: "
-                + ", ".join(container.name for container in legacy),
-                service,
-            )
-        )

@@ -16,6 +16,7 @@ from plans.deadlines import deadlines
 from plans.decision import Decision
 from plans.deployment import Launch
 from plans.difference import difference, own_port
+from plans.drifted import check_drift
 from plans.findings import Findings
 from plans.fit import fit
 from plans.gpus import capability_of
@@ -31,17 +32,26 @@ from plans.wishes import DEFAULT_OUTPUT_CAP, Service, Wishes
 
 
 def make_plan(
-    survey: Survey, wishes: Wishes, lock: Lock | None, version: str, *, discard_edits: bool = False
+    survey: Survey,
+    wishes: Wishes,
+    lock: Lock | None,
+    version: str,
+    *,
+    discard_edits: bool = False,
+    allow_daemon_reload: bool = False,
 ) -> NodePlan:
     """Return the plan of one node.
 
     ``lock`` is None where none was made yet: the plan then names what is
     unresolved. ``version`` is the toolkit's. ``discard_edits`` is the
-    operator's word that managed files edited by hand may be replaced.
+    operator's word that managed files edited by hand may be replaced;
+    ``allow_daemon_reload`` that systemd may reload also where containers lose
+    their GPUs by it (the wishes may say so too).
     """
     found = Findings()
+    allow = allow_daemon_reload or wishes.allow_daemon_reload
     plans = [
-        _plan_service(survey, service, wishes, lock, version, discard_edits, found)
+        _plan_service(survey, service, wishes, lock, version, discard_edits, allow, found)
         for service in wishes.services
     ]
     shared = sharing(survey, [(s, p.decision) for s, p in zip(wishes.services, plans, strict=True)])
@@ -93,6 +103,7 @@ def _plan_service(
     lock: Lock | None,
     version: str,
     discard_edits: bool,
+    allow_reload: bool,
     found: Findings,
 ) -> ServicePlan:
     decision = decide(survey, service, wishes)
@@ -140,7 +151,14 @@ def _plan_service(
         model_bytes=fits.read_bytes,
     )
     return difference(
-        replace(plan, launch=launch), launch, image, survey, state, discard_edits, found
+        replace(plan, launch=launch),
+        launch,
+        image,
+        survey,
+        state,
+        discard_edits,
+        allow_reload,
+        found,
     )
 
 
@@ -157,6 +175,7 @@ def _check_host_for(service: Service, survey: Survey, state: ServiceState, found
             "a unit that may start",
             f"systemctl unmask {unit}",
         )
+    check_drift(service, survey, state, found)
     if service.is_local:
         space = survey.spaces.get(service.model)
         if space is not None and not space.exists:

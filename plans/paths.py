@@ -20,6 +20,7 @@ ENVIRONMENTS = "/opt/sglang/environments"
 CREDENTIALS = "/etc/sglang/credentials"
 HUB_TOKEN = f"{CREDENTIALS}/hub-token"
 RUN = "/run/sglang"
+APPLY_LOCK = f"{RUN}/apply.lock"
 
 SERVER_YAML = "server.yaml"
 LAUNCH_ENV = "launch.env"
@@ -64,11 +65,6 @@ def drop_in_dir(service: str) -> str:
 def drop_in(service: str) -> str:
     """Return the one drop-in of a service that is the toolkit's."""
     return f"{drop_in_dir(service)}/{DROP_IN_NAME}"
-
-
-def lock_file(service: str) -> str:
-    """Return the file that one apply at a time holds locked on the node."""
-    return f"{RUN}/{service}.lock"
 
 
 @dataclass(frozen=True)

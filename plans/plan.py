@@ -101,6 +101,7 @@ class ServicePlan:
     weights: Weights | None = None  # of a hub model
     daemon_reload: bool = False
     enable: bool = False
+    stop_first: bool = False  # before systemd reloads: its container would lose its GPUs by that
     act: Act = "none"
     guard: Guard | None = None
     ready: bool = False  # it runs as planned, and answered the survey

@@ -36,6 +36,7 @@ class Promise(_Record):
 
     wishes: dict[str, Any]
     discard_edits: bool
+    allow_daemon_reload: bool
     changes: tuple[str, ...]  # what people read: a stale plan is told by them
     digest: str = Field(pattern=r"^[0-9a-f]{64}$")  # of everything that apply would do
     refused: bool
@@ -79,9 +80,13 @@ def saved_plan(
     documents: list[dict[str, Any]],
     version: str,
     *,
-    discard_edits: bool,
+    discard_edits: bool = False,
+    allow_daemon_reload: bool = False,
 ) -> str:
-    """Return the text of the file: plans as they were shown, and what is needed to apply them."""
+    """Return the text of the file: plans as they were shown, and what is needed to apply them.
+
+    The last two are the operator's words that the plans were made with.
+    """
     saved = SavedPlan(
         toolkit=version,
         nodes=documents,
@@ -89,6 +94,7 @@ def saved_plan(
             plan.node: Promise(
                 wishes=wishes[plan.node].model_dump(mode="json", exclude_unset=True),
                 discard_edits=discard_edits,
+                allow_daemon_reload=allow_daemon_reload,
                 changes=_changes(plan),
                 digest=digest(plan),
                 refused=plan.refused,
@@ -154,6 +160,7 @@ def digest(plan: NodePlan) -> str:
             "pull": one.pull,
             "daemon_reload": one.daemon_reload,
             "enable": one.enable,
+            "stop_first": one.stop_first,
             "act": one.act,
         }
         for one in plan.services

@@ -13,16 +13,11 @@ from dataclasses import dataclass
 from plans import arguments, paths
 from plans.canary import CANARY_LIMIT, uses_cuda
 from plans.deployment import PROBE_FILES, TEMPLATES, PlannedFile, container_paths, render
+from plans.onnode import REFUSAL_MARK
 from plans.plan import ServicePlan
 from plans.probe import probes
 from plans.wishes import Service
 from releases.table import get_release, ready_path
-
-REFUSAL_MARK = "@refused "
-"""Begins the line by which a program on the node says that it refused, and why."""
-
-REFUSED_STATUS = 75
-"""Exit status of a program that refused before it changed anything (EX_TEMPFAIL)."""
 
 
 def _text(template: str) -> str:
@@ -34,6 +29,7 @@ def write_deployment(directory: str, files: tuple[PlannedFile, ...]) -> str:
     return render(
         "write-deployment.sh.j2",
         directory=directory,
+        refusal_mark=REFUSAL_MARK,
         files=[
             {
                 "name": file.path.rsplit("/", 1)[1],
@@ -113,8 +109,6 @@ def _weights(
         fetches_into=fetches_into,
         token=paths.HUB_TOKEN,
         proxies=arguments.PROXIES,
-        lock=paths.lock_file(service.name),
-        refusal_mark=REFUSAL_MARK,
     )
 
 
@@ -160,7 +154,6 @@ def switch(plan: ServicePlan) -> str:
         unit=paths.unit_of(plan.name),
         deployments=paths.deployments_of(plan.name),
         number=plan.number,
-        lock=paths.lock_file(plan.name),
         guard=plan.guard,
         replaced=[(file, plan.guard.sums[file.path]) for file in replaced],
         own_directories=_text("own-directories.sh"),
@@ -170,6 +163,7 @@ def switch(plan: ServicePlan) -> str:
         switch_links=plan.new_deployment,
         daemon_reload=plan.daemon_reload,
         enable=plan.enable,
+        stop_first=plan.stop_first,
         act=plan.act,
         refusal_mark=REFUSAL_MARK,
         watch=_text("watch.sh"),
@@ -230,6 +224,7 @@ def remove(services: tuple[str, ...], take: Take, caches: str) -> str:
         caches=caches,
         state=paths.STATE,
         run=paths.RUN,
+        lock=paths.APPLY_LOCK,
         drop_ins="/etc/systemd/system",
         drop_in=paths.DROP_IN_NAME,
         unit_file=paths.UNIT,

@@ -97,7 +97,7 @@ def cache_of(config: Mapping[str, Any], given: Mapping[str, Any], tp_size: int) 
         return "its config.json says no model_type"
     if kind not in (*data.cache.mha, *data.cache.mla):
         why = data.cache.other.get(kind)
-        return why or f"the toolkit does not know how SGLang keeps the cache of {kind}"
+        return why or f"the toolkit does not know how SGLang keeps the cache of {kind[:60]!a}"
     pool = [name for name in data.flags_that_change_pool if given.get(name)]
     if pool:
         return f"--{pool[0]} makes another pool"
@@ -198,7 +198,9 @@ def _cache_dtype(config: Mapping[str, Any], given: Mapping[str, Any]) -> int | s
     asked = str(given.get("kv-cache-dtype", "auto"))
     if asked != "auto":
         size = data.cache_dtypes.get(asked)
-        return size if size is not None else f"--kv-cache-dtype {asked} keeps scales beside it"
+        return (
+            size if size is not None else f"--kv-cache-dtype {asked[:40]!a} keeps scales beside it"
+        )
     quantization = config.get("quantization_config")
     algo = quantization.get("kv_cache_quant_algo") if isinstance(quantization, Mapping) else None
     if str(algo).upper() == "FP8":
@@ -206,11 +208,11 @@ def _cache_dtype(config: Mapping[str, Any], given: Mapping[str, Any]) -> int | s
     dtype = str(given.get("dtype", "auto"))
     if dtype != "auto":
         size = data.dtypes.get(dtype)
-        return size if size is not None else f"the size of --dtype {dtype} is not known"
+        return size if size is not None else f"the size of --dtype {dtype[:40]!a} is not known"
     text = _text(config)
     own = str(text.get("dtype") or text.get("torch_dtype") or "float32").removeprefix("torch.")
     size = data.dtypes.get(own)
     if size is None:
-        return f"the size of dtype {own[:40]} is not known"
+        return f"the size of dtype {own[:40]!a} is not known"
     # "auto" works with 16 bits where a config says float32, or nothing.
     return min(size, 2)

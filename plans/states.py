@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from facts.records import ServiceState, Survey, known
-from plans import paths
+from plans import drift, paths
 from plans.difference import written_files
 
 
@@ -57,7 +57,7 @@ def _line(survey: Survey, state: ServiceState) -> ServiceLine:
         runtime=state.launch.get("SGLANG_RUNTIME", "unknown"),
         state=word,
         since=state.active_since if known(state.active_since) and state.active_since else "-",
-        drift=tuple(drift(survey, state)),
+        drift=tuple(drifted(survey, state)),
         bad=bad,
     )
 
@@ -83,7 +83,7 @@ def state_word(state: ServiceState) -> tuple[str, bool]:
     return f"{active}", False
 
 
-def drift(survey: Survey, state: ServiceState) -> list[str]:
+def drifted(survey: Survey, state: ServiceState) -> list[str]:
     """Return what is not as the toolkit left it, each in a few words."""
     found = []
     for path, sha256 in written_files(state).items():
@@ -95,6 +95,10 @@ def drift(survey: Survey, state: ServiceState) -> list[str]:
     others = [p for p in state.drop_ins if p != paths.drop_in(state.name)]
     if others:
         found.append(f"your drop-ins: {', '.join(path.rsplit('/', 1)[1] for path in others)}")
+    found += [f"{path.rsplit('/', 1)[1]} {what}" for path, what in drift.overrides(state).items()]
+    unit = drift.overriding_unit(state)
+    if unit is not None:
+        found.append(f"overridden: {unit}")
     if state.need_daemon_reload is True:
         found.append("needs daemon-reload")
     if state.unit_file_state not in ("enabled", "masked") and known(state.unit_file_state):
@@ -103,4 +107,21 @@ def drift(survey: Survey, state: ServiceState) -> list[str]:
         found.append("masked")
     if known(state.restarts) and state.restarts > 0:
         found.append(f"restarted {state.restarts} times by itself")
+    return found + _what_runs(survey, state)
+
+
+def _what_runs(survey: Survey, state: ServiceState) -> list[str]:
+    found = drift.restart_reasons(survey, state)
+    stopped = drift.container_stopped(survey, state)
+    if stopped is not None:
+        found.append(stopped)
+    taker = drift.port_taken_over(survey, state)
+    if taker is not None:
+        found.append(f"port {taker.port} taken over by {taker.process}")
+    image = drift.image_deleted(survey, state)
+    if image is not None:
+        found.append(f"image deleted: {image}")
+    driver = drift.driver_moved(survey, state)
+    if driver is not None:
+        found.append(f"driver changed since the build: {driver[0]} to {driver[1]}")
     return found

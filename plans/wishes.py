@@ -271,6 +271,7 @@ class Wishes(_Model):
     forward_compat: bool = False
     cu129_override: bool = False
     unsupported: bool = False
+    allow_daemon_reload: bool = False
 
     @model_validator(mode="after")
     def _services_apart(self) -> Wishes:

@@ -39,6 +39,8 @@ class Container:
     state: str
     started: str | Unknown
     mode: Literal["cdi", "runtime", "legacy", "devices"] | None  # how it uses GPUs, if it does
+    deployment: int | Unknown = ABSENT  # of our label
+    began: int | Unknown = ABSENT  # its process: hundredths of a second since boot
 
 
 def parse_docker(sections: Sections, containers: Sequence[Container]) -> Docker:
@@ -86,11 +88,15 @@ def parse_docker(sections: Sections, containers: Sequence[Container]) -> Docker:
 def parse_containers(sections: Sections) -> tuple[Container, ...]:
     """Return the containers of the survey. Those that vanished while it ran are left out."""
     section = sections.get("docker.containers")
-    found = (_container(each) for each in _json_lines(section.out if section else ()))
+    # A tick of /proc/PID/stat is a hundredth of a second on every Linux that is supported.
+    began = {each.first: each.out[1:2] for each in sections.all("container.began")}
+    found = (_container(each, began) for each in _json_lines(section.out if section else ()))
     return tuple(each for each in found if each is not None)
 
 
-def _container(raw: Mapping[str, Any]) -> Container | None:
+def _container(
+    raw: Mapping[str, Any], began: Mapping[str | None, Sequence[str]]
+) -> Container | None:
     identity = fields.text("GpuContainer.id", _text(raw.get("id")))
     name = fields.text("GpuContainer.name", _text(raw.get("name")))
     if isinstance(identity, Unknown) or isinstance(name, Unknown):
@@ -103,6 +109,8 @@ def _container(raw: Mapping[str, Any]) -> Container | None:
         state=_text(raw.get("state")) or "",
         started=fields.text("ServiceState.container_started", _text(raw.get("started"))),
         mode=_mode(raw),
+        deployment=fields.number("ServiceState.container_deployment", _text(raw.get("deployment"))),
+        began=fields.number("ServiceState.container_began", next(iter(began.get(name, ())), None)),
     )
 
 

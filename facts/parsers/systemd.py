@@ -63,9 +63,30 @@ def parse_services(
             unit = services.get(name, ServiceState(name, load_state=_no_unit(sections, show)))
             services[name] = _with_deployment(unit, section, files)
     answers = _answers(sections)
+    keys = {section.first: section for section in sections.all("dropin.keys")}
+    # A tick of /proc/PID/stat is a hundredth of a second on every Linux that is supported.
+    began = {section.first: section.out[1:2] for section in sections.all("main.began")}
     return {
-        name: replace(service, answer=answers.get(name, _no_answer(sections, service)))
+        name: replace(
+            service,
+            answer=answers.get(name, _no_answer(sections, service)),
+            drop_in_keys=_drop_in_keys(service, keys),
+            main_began=fields.number(
+                "ServiceState.main_began", next(iter(began.get(f"sglang@{name}.service", ())), None)
+            ),
+        )
         for name, service in sorted(services.items())
+    }
+
+
+def _drop_in_keys(
+    service: ServiceState, keys: Mapping[str | None, Section]
+) -> dict[str, tuple[str, ...] | Unknown]:
+    """Return what each drop-in of somebody else sets, of those that were looked into."""
+    found = {path: keys[path] for path in service.drop_ins if path in keys}
+    return {
+        path: section.failure or tuple(line for line in section.out[1:] if line.strip())
+        for path, section in found.items()
     }
 
 
@@ -91,6 +112,8 @@ def _state(name: str, shown: Mapping[str, str]) -> ServiceState:
         restarts=number("restarts", "NRestarts"),
         invocation_id=text("invocation_id", "InvocationID"),
         active_since=text("active_since", "ActiveEnterTimestamp"),
+        start_began=number("start_began", "ExecMainStartTimestampMonotonic"),
+        active_began=number("active_began", "ActiveEnterTimestampMonotonic"),
         status_text=text("status_text", "StatusText"),
         need_daemon_reload=fields.flag(
             "ServiceState.need_daemon_reload", shown.get("NeedDaemonReload")

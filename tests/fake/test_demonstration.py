@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -115,7 +116,7 @@ def test_surveys_read_well() -> None:
 def test_the_plans_can_be_kept_in_a_file(tmp_path: Path, planned: Ended) -> None:
     file = tmp_path / "plan.json"
     assert run("plan", DEMO, "--out", file).code == 0
-    assert Ended(0, file.read_text(encoding="utf-8"), "").json == planned.json
+    assert json.loads(file.read_text(encoding="utf-8"))["nodes"] == planned.json["nodes"]
     assert file.stat().st_mode & 0o777 == 0o600
     nowhere = run("plan", DEMO, "--out", tmp_path / "no" / "plan.json")
     assert nowhere.code == 1

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plans import arguments, paths, scripts
-from plans.canary import Canary, Expected, expected, judge, refused_on_node, rules
+from plans.canary import Canary, Expected, expected, judge, rules
 from plans.codes import catalogue
 from plans.deployment import TEMPLATES
 from tests.unit import readers
@@ -188,13 +188,6 @@ def test_the_canary_s_container_is_no_service_s() -> None:
     assert paths.canary_of("chat") != paths.container_of("canary-chat")
     with pytest.raises(Exception, match="name"):
         wishes(CAP | {"name": "canary.chat"})
-
-
-def test_a_refusal_of_the_node_keeps_the_command_that_mends_it() -> None:
-    found = refused_on_node("CACHE_NOT_OURS", "/c belongs to user 5|chown -R root:root /c", "chat")
-    assert found.seen == "/c belongs to user 5"
-    assert "chown -R root:root /c" in found.advice
-    assert refused_on_node("STALE_PLAN", "a|b", "chat").seen == "a|b"
 
 
 # --- the program that runs in the image

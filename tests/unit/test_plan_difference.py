@@ -10,7 +10,6 @@ import pytest
 from facts.records import (
     ABSENT,
     Answer,
-    GpuContainer,
     Listener,
     LocalImage,
     Survey,
@@ -239,20 +238,6 @@ def test_a_unit_that_systemd_has_not_read_again_is_read_and_not_restarted() -> N
     made = plan(with_state(converged(), need_daemon_reload=True))
     assert kinds(made) == ["daemon-reload"]
     assert one(made).daemon_reload
-
-
-def test_a_reload_warns_of_containers_that_lose_their_gpus_by_it() -> None:
-    container = GpuContainer("1", "other", "image", "legacy")
-
-    def cautions(mode: Any, driver: str) -> list[str]:
-        node = with_state(converged(), need_daemon_reload=True)
-        held = (replace(container, mode=mode),)
-        docker = replace(node.docker, gpu_containers=held, cgroup_driver=driver)
-        return [c.code for c in plan(replace(node, docker=docker)).cautions]
-
-    assert "LEGACY_GPU_CONTAINERS" in cautions("legacy", "systemd")
-    assert "LEGACY_GPU_CONTAINERS" not in cautions("cdi", "systemd")
-    assert "LEGACY_GPU_CONTAINERS" not in cautions("legacy", "cgroupfs")
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,7 @@ from tests.unit.surveys import wishes
 
 
 def kept(plan: NodePlan, given: Wishes) -> str:
-    return saved_plan(
-        [plan], {plan.node: given}, lock(), [plan.as_dict()], VERSION, discard_edits=False
-    )
+    return saved_plan([plan], {plan.node: given}, lock(), [plan.as_dict()], VERSION)
 
 
 def promised(plan: NodePlan, given: Wishes) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from plans import paths, scripts
+from plans import applylock, paths, scripts
 from plans.deployment import TEMPLATES
 from plans.plan import Weights
 from plans.scripts import Take
@@ -52,6 +52,10 @@ def programs() -> Iterator[tuple[str, str]]:
     yield "record", scripts.write_record("chat", 1, '{"a": "it\'s"}\n')
     yield "remove", scripts.remove(("chat", "embed"), Take(), paths.CACHES)
     yield "remove-all", scripts.remove(("chat",), Take(True, True, True), paths.CACHES)
+    ticket = applylock.Ticket("m-1-a", "o'neil@ops (pid 1)")
+    yield "lock", applylock.locked("echo held\n", ticket)
+    yield "lock-held", applylock.locked("echo held\n", ticket, held=True, takes_over="m-2-b")
+    yield "unlock", applylock.unlock(ticket)
     yield "http", (TEMPLATES / "http.sh").read_text(encoding="utf-8")
     yield "watch", (TEMPLATES / "watch.sh").read_text(encoding="utf-8")
     yield "survey", (ROOT / "facts/survey.sh").read_text(encoding="utf-8")
@@ -102,7 +106,7 @@ def test_a_program_has_nothing_of_the_template_left(name: str) -> None:
 
 def test_every_template_is_rendered_in_these_tests() -> None:
     known = {"switch", "write-deployment", "ready-gate", "pull", "control", "verify", "remove"}
-    known |= {"canary", "weights"}
+    known |= {"canary", "lock", "unlock", "weights"}
     there = {path.name.removesuffix(".sh.j2") for path in TEMPLATES.glob("*.sh.j2")}
     assert there == known
 
@@ -134,6 +138,20 @@ def test_a_file_that_did_not_arrive_whole_leaves_the_old_deployment(tmp_path: Pa
     done = subprocess.run(["sh", "-s"], input=broken, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "did not arrive whole" in done.stderr
+    assert [path.name for path in final.iterdir()] == ["old"]
+
+
+@pytest.mark.parametrize("link", ["current", "previous"])
+def test_a_deployment_that_is_in_use_is_never_replaced(tmp_path: Path, link: str) -> None:
+    # Another apply was faster: it made the same number, and the service runs from it.
+    final = tmp_path / "7"
+    final.mkdir()
+    (final / "old").write_text("old", encoding="utf-8")
+    (tmp_path / link).symlink_to("7")
+    program = scripts.write_deployment(str(final), one(plan()).files)
+    done = subprocess.run(["sh", "-s"], input=program, capture_output=True, text=True, check=False)
+    assert done.returncode == 75
+    assert done.stdout.startswith("@refused STALE_PLAN deployment 7 is the ")
     assert [path.name for path in final.iterdir()] == ["old"]
 
 

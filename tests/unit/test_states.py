@@ -10,7 +10,8 @@ import pytest
 from facts.records import ABSENT, Answer, ServiceState, Unknown
 from plans import paths
 from plans.deployed import all_deployed, deployed
-from plans.states import drift, service_lines, state_word
+from plans.states import drifted as drift_of
+from plans.states import service_lines, state_word
 from plans.text import file_name, one_line, size, survey_lines
 from tests.unit.deployments import CAP, converged, edited, fresh, plan, with_file, with_state
 from tests.unit.surveys import wishes
@@ -56,7 +57,7 @@ def test_a_state_in_words(changes: dict[str, Any], word: str, bad: bool) -> None
 def drifted(**changes: Any) -> list[str]:
     """Return the drift of a service as planned, but for some changes to its state."""
     node = with_state(converged(), **changes)
-    return drift(node, node.services["chat"])
+    return drift_of(node, node.services["chat"])
 
 
 def test_each_drift_is_named() -> None:
@@ -71,9 +72,9 @@ def test_each_drift_is_named() -> None:
 def test_an_edited_and_a_missing_file_are_named() -> None:
     path = paths.drop_in("chat")
     node = with_file(converged(), path, edited)
-    assert drift(node, node.services["chat"]) == [f"edited: {path}"]
+    assert drift_of(node, node.services["chat"]) == [f"edited: {path}"]
     gone = with_file(converged(), path, lambda file: replace(file, exists=False, sha256=ABSENT))
-    assert drift(gone, gone.services["chat"]) == [f"gone: {path}"]
+    assert drift_of(gone, gone.services["chat"]) == [f"gone: {path}"]
 
 
 def test_what_was_deployed_is_read_back_without_its_environment() -> None:
@@ -89,7 +90,7 @@ def test_what_was_deployed_is_read_back_without_its_environment() -> None:
 def test_a_plan_that_cannot_be_read_is_no_deployment(text: str) -> None:
     state = ServiceState("chat", current=1, plan=text)
     assert deployed(state) is None
-    assert drift(fresh(), state) == []
+    assert drift_of(fresh(), state) == []
     # And planning over it works: what was written is not known, so nothing was edited.
     assert plan(with_state(converged(), plan=text)).refusals == ()
 
