@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cli.context import Run, Stop
 from cli.exits import Exit
-from locks.hub import ModelRefused
+from locks.hub import HubOptions, ModelRefused
 from locks.lockfile import LockError, read_lock, write_lock
 from locks.make import ImageRequest, ModelRequest, make_lock
 from locks.records import Lock
@@ -56,6 +56,10 @@ def made_lock(run: Run, wishes: Iterable[Wishes], existing: Lock | None, *, refr
             now=datetime.now(UTC).isoformat(timespec="seconds"),
             existing=existing,
             registry_options=options,
+            # One lock has one hub: what stands first in the inventory.
+            hub_options=HubOptions(
+                next((one.hub.endpoint for one in several if one.hub.endpoint), None)
+            ),
             progress=lambda line: run.err.print(line, markup=False, soft_wrap=True, style="dim"),
             refresh=refresh,
             # A run over some of the nodes must not drop what the others need.

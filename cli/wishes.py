@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -14,11 +15,14 @@ from plans.wishes import DEFAULT_OUTPUT_CAP
 NODE_KEYS = ("release", "image", "runtime", "forward_compat", "cu129_override", "unsupported")
 
 
-def one_box(options: Mapping[str, Any]) -> dict[str, Any] | None:
+def one_box(
+    options: Mapping[str, Any], environment: Mapping[str, str] = os.environ
+) -> dict[str, Any] | None:
     """Return the data of an inventory that the options of one service amount to.
 
     ``options`` are the command line's, by parameter name; None where no
-    service was given there. Raises click.UsageError.
+    service was given there. HF_ENDPOINT of ``environment``, the hub's own setting for a
+    mirror, holds for the box as it does for the lock. Raises click.UsageError.
     """
     given = {k: v for k, v in options.items() if v not in (None, (), False)}
     if "model" not in given:
@@ -42,6 +46,8 @@ def one_box(options: Mapping[str, Any]) -> dict[str, Any] | None:
     service["arguments"] = {k: _value(v) for k, v in service["arguments"].items()}
     service["environment"] = dict(_pair(text, "--env") for text in given.get("env", ()))
     node = {key: given[key] for key in NODE_KEYS if key in given}
+    if environment.get("HF_ENDPOINT"):
+        node["hub"] = {"endpoint": environment["HF_ENDPOINT"]}
     return {**node, "services": [service]}
 
 

@@ -22,7 +22,7 @@ from facts.survey import SurveyRequest, read_survey
 from locks.lockfile import LockError, read_lock
 from locks.records import Lock
 from locks.where import lock_path
-from operations import apply, canary, files, image, service
+from operations import apply, canary, files, image, service, weights
 from operations.outcomes import outcome_of
 from operations.remote import say_failed
 from plans import paths
@@ -35,6 +35,7 @@ from plans.refusals import Refusal
 from plans.reload import what_reload_does
 from plans.scripts import Take
 from plans.version import VERSION
+from plans.weights import weights_to_survey
 from plans.wishes import Wishes, WishesError, read_wishes
 
 DATA_KEY = "sglang"
@@ -61,6 +62,7 @@ def request_for(wishes: Wishes | None) -> SurveyRequest:
         spaces=tuple(dict.fromkeys(spaces)),
         models=tuple(dict.fromkeys(one.model for one in services if one.is_local)),
         texts=(paths.UNIT,),
+        weights=weights_to_survey(wishes),
         deployments=paths.DEPLOYMENTS,
         version=VERSION,
     )
@@ -139,6 +141,7 @@ def apply_plan(plan: NodePlan) -> None:
 def apply_service(plan: NodePlan, one: ServicePlan) -> None:
     """Register the operations of one service."""
     image.present(plan=one, name=f"Fetch the image of {one.name}")
+    weights.present(plan=one, name=f"Fetch and check the weights of {one.name}")
     files.deployment(plan=one, name=f"Write the deployment of {one.name}")
     canary.passed(plan=one, name=f"Try CUDA in the image of {one.name}")
     service.switched(plan=one, name=f"Start {one.name}")

@@ -224,6 +224,9 @@ _ROWS = (
     _text("Space.file_system", "/proc/mounts", "ext4", pattern=r"\S+"),
     _number("Space.free_bytes", "df -Pk, kB available", "1", 1024, r"(\d{1,15})", 1024),
     _flag("Space.read_only", "/proc/mounts options", {"ro": True, "rw": False}),
+    _records("HubFiles.marked", "weights"),
+    _records("HubFiles.there", "weights"),
+    _records("HubFiles.parts", "weights"),
     _text("ModelFiles.path", "model, as asked", "/srv/models/x", pattern=r"/.*"),
     _records("ModelFiles.exists", "model"),
     _records("ModelFiles.config", "model.config, text of config.json"),
@@ -308,6 +311,7 @@ _ROWS = (
     _records("Survey.listeners", "the part network"),
     _records("Survey.services", "the part services"),
     _records("Survey.files", "file, text"),
+    _records("Survey.weights", "weights"),
     _records("Survey.toolchain", "the part toolchain"),
 )  # fmt: skip
 

@@ -15,6 +15,7 @@ from facts.parsers.network import parse_listeners
 from facts.parsers.nvidia import parse_nvidia
 from facts.parsers.systemd import parse_services
 from facts.parsers.toolchain import parse_toolchain
+from facts.parsers.weights import parse_weights
 from facts.records import ServiceState, Survey
 from facts.sections import Sections, SurveyError, split
 
@@ -65,6 +66,7 @@ def _survey(sections: Sections, node: str) -> Survey:
         listeners=parse_listeners(sections),
         services={name: _with_container(service, containers) for name, service in services.items()},
         files=files,
+        weights=parse_weights(sections),
         toolchain=parse_toolchain(sections),
         models=parse_models(sections),
     )

@@ -231,6 +231,17 @@ class Space:
 
 
 @dataclass(frozen=True)
+class HubFiles:
+    """A hub model in the hub's cache on a node, by commit and by path within the commit."""
+
+    marked: Mapping[str, Mapping[str, tuple[int, int, str]]] = field(default_factory=dict)
+    """What was found good: bytes, time of change (seconds of Unix time), checksum."""
+    there: Mapping[str, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+    """What is there now: bytes, time of change."""
+    parts: Mapping[str, int] = field(default_factory=dict)  # checksum -> bytes that have come
+
+
+@dataclass(frozen=True)
 class ModelFiles:
     """A model on the node: what says how much memory it takes, without reading its weights."""
 
@@ -348,6 +359,7 @@ class Survey:
     listeners: tuple[Listener, ...] | Unknown = ABSENT
     services: Mapping[str, ServiceState] = field(default_factory=dict)
     files: Mapping[str, ManagedFile] = field(default_factory=dict)
+    weights: Mapping[str, HubFiles] = field(default_factory=dict)  # "HF_HOME:models--A--B"
     toolchain: Toolchain = Toolchain()
     models: Mapping[str, ModelFiles] = field(default_factory=dict)
 

@@ -29,6 +29,7 @@ class SurveyRequest:
     ``models``: models whose config.json and sizes of weights matter: directories, or GGUF files.
     ``files``: files whose checksum, mode and owner are wanted.
     ``texts``: files of which the text is wanted as well; never one that holds a secret.
+    ``weights``: hub models whose files are wanted, each as ``HF_HOME:models--OWNER--NAME``.
     ``deployments``: directory with one directory per service, holding numbered deployments and
     the links ``current`` and ``previous``; every file of the current one is surveyed.
     ``deployment_texts``: names of its files whose text is wanted as well.
@@ -42,6 +43,7 @@ class SurveyRequest:
     spaces: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
     deployments: str = "/var/lib/sglang/deployments"
     deployment_texts: tuple[str, ...] = ("server.yaml", LAUNCH_FILE, PLAN_FILE, RECORD_FILE)
     drop_ins: str = "/etc/systemd/system/sglang@%.service.d"
@@ -66,6 +68,7 @@ class SurveyRequest:
             *(("model", path) for path in self.models),
             *(("file", path) for path in self.files),
             *(("text", path) for path in self.texts),
+            *(("weights", model) for model in self.weights),
         ]
         for key, value in pairs:
             if "\n" in value or "\0" in value:

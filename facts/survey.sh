@@ -439,6 +439,34 @@ files() {
     done
 }
 
+# Prints a hub model (HF_HOME:NAME), then what was found good of it (marked COMMIT SIZE|TIME|SUM|PATH),
+# what is there (there SIZE|TIME|COMMIT/PATH) and what has come so far of the rest (part SIZE|FILE).
+weights_of() {
+    echo "$1"
+    home=${1%:*} name=${1##*:}
+    [ -d "$home" ] || return 127
+    cd "$home" || return 13
+    for mark in "sglang/$name"/*; do
+        case $mark in
+            *.*) ;;
+            *) [ ! -f "$mark" ] || sed "s/^/marked ${mark##*/} /" "$mark" ;;
+        esac
+    done
+    cd "$home/hub/$name" 2>/dev/null || return 0
+    if [ -d snapshots ]; then
+        cd snapshots || return 13
+        limit find -L . -type f -exec stat -L -c 'there %s|%Y|%n' {} +
+        cd ..
+    fi
+    for part in blobs/*.part; do
+        [ ! -f "$part" ] || stat -c 'part %s|%n' "$part"
+    done
+}
+
+weights() {
+    item weights weights_of "$1"
+}
+
 # ---- systemd and the services -----------------------------------------------------------------
 
 properties=Id,LoadState,ActiveState,SubState,Result,UnitFileState,MainPID,NRestarts,InvocationID
@@ -717,6 +745,10 @@ for word in "$@"; do
         space=*)
             number=$((number + 1))
             start "space-$number" space "${word#space=}"
+            ;;
+        weights=*)
+            number=$((number + 1))
+            start "weights-$number" weights "${word#weights=}"
             ;;
         model=*)
             number=$((number + 1))

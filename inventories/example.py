@@ -51,6 +51,10 @@ gpu_nodes = (
                 "mirrors": {},  # {"docker.io": "https://mirror.example.org"}
                 "insecure": [],  # registries that speak plain HTTP
             },
+            "hub": {
+                "endpoint": None,  # of a mirror of the model hub
+                "parallel": 8,  # files that a node reads from it at once
+            },
             "forward_compat": False,  # sglang-node explain FORWARD_COMPAT
             "cu129_override": False,  # sglang-node explain CU129_OVERRIDE
             "unsupported": False,  # go on where the operating system is not a supported one

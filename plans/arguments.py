@@ -7,6 +7,7 @@ Nothing secret ever goes into an argument list: arguments of the server stand in
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from plans import paths
 from plans.deadlines import Deadlines
@@ -105,3 +106,54 @@ def probe_host(service: Service) -> str:
     if service.address == "::":
         return "[::1]"
     return bracketed(service.address)
+
+
+PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+"""Variables of the node's own environment that the container which fetches weights gets too."""
+
+
+def fetch_arguments(service: Service, home: str, endpoint: str | None) -> tuple[str, ...]:
+    """Return what ``docker run`` gets for the container that fetches weights into ``home``.
+
+    It has the node's network, and no GPU. Of root's privileges it keeps one: ``home`` may belong
+    to another user.
+    """
+    return (
+        *_aside(service, "host"),
+        *CLOSED,
+        *READ_ONLY,
+        "--cap-add=DAC_OVERRIDE",
+        f"--volume={home}:{home}:rw",
+        f"--env=HF_HOME={home}",
+        *([f"--env=HF_ENDPOINT={endpoint}"] if endpoint else []),
+    )
+
+
+def check_arguments(
+    service: Service, decision: Decision, mounts: Mapping[str, bool]
+) -> tuple[str, ...]:
+    """Return what ``docker run`` gets for the container that checks weights.
+
+    Its user and privileges are those of the service's own container, so that it reads what the
+    server could read; it has no GPU, no port, no network and nothing of a deployment.
+    """
+    bare = replace(decision, access=None, docker_arguments=())
+    given = container_arguments(service, bare, paths.Deployment(service.name, 0), mounts)
+    return (
+        *_aside(service, "none"),
+        *(word for word in given if not word.startswith(("--env-file=", "--network="))),
+    )
+
+
+def _aside(service: Service, network: str) -> tuple[str, ...]:
+    return (
+        "--rm",
+        "--init",
+        "--pull=never",
+        "--log-driver=none",
+        f"--name={paths.weights_container(service.name)}",
+        f"--network={network}",
+        "--entrypoint=python3",
+        # Where NVIDIA's runtime is Docker's default it would give every GPU of the node.
+        "--env=NVIDIA_VISIBLE_DEVICES=void",
+    )

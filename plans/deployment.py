@@ -61,6 +61,7 @@ class Launch:
     build: Build
     server: Mapping[str, Any]  # arguments for server.yaml
     version: str  # of the toolkit
+    other_models: bool = False  # its arguments name models in the hub's cache
     model_bytes: int | None = None  # of the weights that a start reads; None: not known
 
     @property
@@ -117,8 +118,8 @@ def container_paths(launch: Launch) -> dict[str, bool]:
     seen = {launch.cache_directory: True}
     if launch.service.is_local:
         seen[launch.service.model] = False
-    else:
-        seen[launch.wishes.paths.weights] = True
+    if not launch.service.is_local or launch.other_models:
+        seen[launch.wishes.paths.weights] = False
     return seen
 
 
@@ -134,9 +135,9 @@ def container_environment(launch: Launch) -> dict[str, str]:
         "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "false",
         # The stop deadline counts on it: no answer is longer.
         "SGLANG_MAX_NEW_TOKENS_LIMIT": str(launch.output_cap),
+        # The weights are there before it starts: it asks the hub nothing, and has no token.
+        "HF_HUB_OFFLINE": "1",
     }
-    if launch.service.is_local:
-        ours["HF_HUB_OFFLINE"] = "1"
     access = launch.decision.access.environment if launch.decision.access else {}
     return {**ours, **access, **launch.decision.environment, **launch.service.environment}
 

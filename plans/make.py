@@ -29,6 +29,7 @@ from plans.refusals import Caution
 from plans.runtime import decide
 from plans.server_yaml import ArgumentRefused, check_words, server_arguments
 from plans.sharing import sharing
+from plans.weights import check_other_models, named_by_arguments, planned_weights
 from plans.wishes import DEFAULT_OUTPUT_CAP, Service, Wishes
 
 
@@ -125,6 +126,8 @@ def _plan_service(
     server = _check_wishes_for(service, decision, lock, found)
     image = locked_image(service, decision, lock, survey, found)
     model = locked_model(service, lock, found)
+    check_other_models(service, wishes, survey, found)
+    plan = replace(plan, weights=planned_weights(service, wishes, model, survey, found))
     if service.output_cap is None:
         found.refuse(
             "UNBOUNDED_STOP",
@@ -150,6 +153,7 @@ def _plan_service(
         build=_build(survey, service, decision, image.locked, model),
         server=server,
         version=version,
+        other_models=bool(named_by_arguments(service)),
         model_bytes=fits.read_bytes,
     )
     return difference(

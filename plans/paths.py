@@ -18,6 +18,7 @@ CACHES = "/var/cache/sglang"
 PYTHONS = "/opt/sglang/python"
 ENVIRONMENTS = "/opt/sglang/environments"
 CREDENTIALS = "/etc/sglang/credentials"
+HUB_TOKEN = f"{CREDENTIALS}/hub-token"
 RUN = "/run/sglang"
 APPLY_LOCK = f"{RUN}/apply.lock"
 
@@ -96,3 +97,23 @@ def current(service: str) -> str:
 def previous(service: str) -> str:
     """Return the link to the deployment before it."""
     return f"{deployments_of(service)}/previous"
+
+
+def hub_cache_of(repo: str) -> str:
+    """Return the name by which the hub's cache has a model: ``models--Qwen--Qwen3-8B``."""
+    return f"models--{repo.replace('/', '--')}"
+
+
+def snapshot(weights: str, repo: str, commit: str) -> str:
+    """Return the directory of a hub model's files, where its weights lie in ``weights``."""
+    return f"{weights}/hub/{hub_cache_of(repo)}/snapshots/{commit}"
+
+
+def weights_mark(weights: str, repo: str, commit: str) -> str:
+    """Return the file that says which files of a hub model were found good, and when."""
+    return f"{weights}/sglang/{hub_cache_of(repo)}/{commit}"
+
+
+def weights_container(service: str) -> str:
+    """Return the name of the container that fetches or checks; no service's own has a dot."""
+    return f"sglang-weights.{service}"

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from facts.records import Survey
+from locks.records import LockedFile
+from plans import paths
 from plans.decision import Decision
 from plans.deployment import Launch, PlannedFile
 from plans.fit import Fit
@@ -18,6 +20,7 @@ from plans.refusals import Caution, Refusal
 
 ChangeKind = Literal[
     "image",
+    "weights",
     "deployment",
     "unit",
     "drop-in",
@@ -62,6 +65,27 @@ class Guard:
 
 
 @dataclass(frozen=True)
+class Weights:
+    """A hub model's files on a node."""
+
+    repo: str
+    commit: str
+    home: str  # HF_HOME
+    files: tuple[LockedFile, ...]
+    fetch: bool  # something is missing, has changed, or was never checked
+
+    @property
+    def directory(self) -> str:
+        """Where the server reads them."""
+        return paths.snapshot(self.home, self.repo, self.commit)
+
+    @property
+    def mark(self) -> str:
+        """The file that says which of them were found good."""
+        return paths.weights_mark(self.home, self.repo, self.commit)
+
+
+@dataclass(frozen=True)
 class ServicePlan:
     """What should be true of one service."""
 
@@ -74,6 +98,7 @@ class ServicePlan:
     drop_in: PlannedFile | None = None  # None: as it should be
     unit: PlannedFile | None = None
     pull: str | None = None  # image to fetch, by digest
+    weights: Weights | None = None  # of a hub model
     daemon_reload: bool = False
     enable: bool = False
     stop_first: bool = False  # before systemd reloads: its container would lose its GPUs by that

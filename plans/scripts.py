@@ -7,6 +7,7 @@ stands in an argument list, and a connection that is cut leaves systemd at work.
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import dataclass
 
 from plans import arguments, paths
@@ -44,6 +45,71 @@ def write_deployment(directory: str, files: tuple[PlannedFile, ...]) -> str:
 def pull(image: str) -> str:
     """Return the program that fetches an image by digest where it is not there yet."""
     return render("pull.sh.j2", image=image)
+
+
+def fetch_weights(plan: ServicePlan) -> str:
+    """Return the program that fetches a hub model's files and checks what came."""
+    assert plan.launch is not None
+    assert plan.weights is not None
+    hub, weights, service = plan.launch.wishes.hub, plan.weights, plan.launch.service
+    return _weights(
+        "fetch_weights.py",
+        service,
+        plan.launch.image,
+        arguments.fetch_arguments(service, weights.home, hub.endpoint),
+        {
+            "repo": weights.repo,
+            "commit": weights.commit,
+            "home": weights.home,
+            "marker": weights.mark,
+            "parallel": hub.parallel,
+            "files": [
+                [one.path, one.size_bytes, one.sha256, one.git_blob] for one in weights.files
+            ],
+        },
+        fetches_into=weights.home,
+    )
+
+
+def check_weights(plan: ServicePlan) -> str:
+    """Return the program that checks that the server can read a model whole."""
+    launch, weights = plan.launch, plan.weights
+    assert launch is not None
+    directory = weights.directory if weights else launch.service.model
+    mounts = {weights.home if weights else directory: False}
+    files = [[one.path, one.size_bytes] for one in weights.files] if weights else None
+    return _weights(
+        "check_weights.py",
+        launch.service,
+        launch.image,
+        arguments.check_arguments(launch.service, launch.decision, mounts),
+        {"directory": directory, "files": files},
+    )
+
+
+def _weights(
+    program: str,
+    service: Service,
+    image: str,
+    words: tuple[str, ...],
+    job: dict[str, object],
+    fetches_into: str | None = None,
+) -> str:
+    def encoded(text: str) -> str:
+        return base64.encodebytes(text.encode()).decode().rstrip("\n")
+
+    return render(
+        "weights.sh.j2",
+        service=service.name,
+        container=paths.weights_container(service.name),
+        image=image,
+        words=words,
+        program=encoded(_text(program)),
+        job=encoded(json.dumps(job)),
+        fetches_into=fetches_into,
+        token=paths.HUB_TOKEN,
+        proxies=arguments.PROXIES,
+    )
 
 
 def canary(plan: ServicePlan) -> str:

@@ -25,6 +25,7 @@ from pydantic import (
 
 from locks.references import is_hub_name
 from plans import paths
+from plans.hub import Hub
 from plans.names import AbsolutePath, Revision, absolute
 
 DEFAULT_OUTPUT_CAP = 16384
@@ -248,6 +249,7 @@ class Wishes(_Model):
     runtime: Literal["auto", "image", "wheel"] = "auto"
     paths: Paths = Paths()
     registry: Registry = Registry()
+    hub: Hub = Hub()
     forward_compat: bool = False
     cu129_override: bool = False
     unsupported: bool = False
@@ -362,6 +364,8 @@ def _suggest(loc: tuple[int | str, ...]) -> str:
         known = Paths.model_fields
     elif loc[0] == "registry":
         known = Registry.model_fields
+    elif loc[0] == "hub":
+        known = Hub.model_fields
     near = difflib.get_close_matches(str(loc[-1]), known, n=1, cutoff=0.6)
     if near:
         return f": write {near[0]}"

@@ -75,6 +75,17 @@ def test_what_holds_for_the_node_stands_beside_its_service() -> None:
     assert "port" not in data["services"][0]
 
 
+def test_the_hub_s_own_setting_for_a_mirror_holds_for_the_box() -> None:
+    mirror = {"HF_ENDPOINT": "https://mirror.example.org"}
+    data = one_box({"model": "a/b"}, mirror)
+    assert data is not None
+    assert data["hub"] == {"endpoint": "https://mirror.example.org"}
+    assert one_box({"model": None}, mirror) is None
+    data = one_box({"model": "a/b"}, {"HF_ENDPOINT": ""})
+    assert data is not None
+    assert "hub" not in data
+
+
 def test_without_a_model_there_is_no_service() -> None:
     assert one_box({"model": None, "unsupported": False}) is None
     assert one_box({"unsupported": True}) == {"unsupported": True}

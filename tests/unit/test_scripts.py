@@ -14,8 +14,9 @@ import pytest
 
 from plans import applylock, paths, scripts
 from plans.deployment import TEMPLATES
+from plans.plan import Weights
 from plans.scripts import Take
-from tests.unit.deployments import CAP, converged, fresh, one, plan, with_state
+from tests.unit.deployments import CAP, COMMIT, converged, fresh, one, plan, with_state
 from tests.unit.surveys import wish, wishes
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +41,9 @@ def programs() -> Iterator[tuple[str, str]]:
         if file.path.endswith(paths.GATE):
             yield "ready-gate", file.text
     yield "pull", scripts.pull("lmsysorg/sglang@sha256:" + "1" * 64)
+    hub = replace(new, weights=Weights("Qwen/Qwen3-8B", COMMIT, paths.WEIGHTS, (), fetch=True))
+    yield "fetch-weights", scripts.fetch_weights(hub)
+    yield "check-weights", scripts.check_weights(local)
     for verb in ("stop", "restart"):
         yield verb, scripts.control(verb, "chat")
     for kind in ("generate", "embed", "rerank"):
@@ -102,7 +106,7 @@ def test_a_program_has_nothing_of_the_template_left(name: str) -> None:
 
 def test_every_template_is_rendered_in_these_tests() -> None:
     known = {"switch", "write-deployment", "ready-gate", "pull", "control", "verify", "remove"}
-    known |= {"canary", "lock", "unlock"}
+    known |= {"canary", "lock", "unlock", "weights"}
     there = {path.name.removesuffix(".sh.j2") for path in TEMPLATES.glob("*.sh.j2")}
     assert there == known
 
