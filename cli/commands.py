@@ -16,6 +16,7 @@ from cli.exits import Exit
 from cli.keep import write_private
 from cli.locking import incomplete, lock_of, made_lock
 from cli.options import COMMON, ONE_BOX, with_run
+from cli.secrets import hub_token_of, secrets_of
 from deploys.node import (
     Options,
     apply_plan,
@@ -56,7 +57,7 @@ def survey(run: Run, record: Path | None) -> None:
             record.mkdir(parents=True, exist_ok=True)
             for host in surveys:
                 file = record / f"{text.file_name(host.name)}.survey"
-                file.write_text("\n".join(raw_survey(host)) + "\n", encoding="utf-8")
+                write_private(file, "\n".join(raw_survey(host)) + "\n")
                 run.err.print(f"recorded {file}", markup=False, soft_wrap=True)
         for host, found in run.gather(surveys).items():
             run.documents.append({"node": host.name, "survey": dataclasses.asdict(found)})
@@ -75,7 +76,8 @@ def lock(run: Run, refresh: bool) -> None:
     """Ask registry and hub once: tags to digests, models to commits; write sglang.lock."""
     wishes = run.wishes()
     existing, _ = lock_of(run)
-    made = made_lock(run, wishes.values(), existing, refresh=refresh)
+    token = hub_token_of(secrets_of(run, wishes, needed=False))
+    made = made_lock(run, wishes.values(), existing, refresh=refresh, hub_token=token)
     for key, image in made.images.items():
         there = ", ".join(image.architectures())
         run.out.print(f"{key}  {image.index_digest}  {there}", markup=False, soft_wrap=True)
@@ -124,32 +126,33 @@ def plan(
     assumed = _assumed(assume)
     wishes = run.wishes()
     existing, path = lock_of(run)
-    options = Options(existing, discard_edits)
+    secrets = secrets_of(run, wishes, needed=False)
+
+    def planned(found: Survey, name: str) -> NodePlan:
+        return make_plan(
+            assumed(found),
+            wishes[name],
+            existing,
+            VERSION,
+            discard_edits=discard_edits,
+            secrets=secrets[name],
+        )
+
     plans: list[NodePlan] = []
     if surveys is not None:
-        for name, one in wishes.items():
+        for name in wishes:
             try:
                 found = _recorded(surveys, name)
             except SurveyError as error:
                 run.failed(name, str(error), "SURVEY_FAILED")
                 continue
-            plans.append(
-                make_plan(assumed(found), one, existing, VERSION, discard_edits=discard_edits)
-            )
+            plans.append(planned(found, name))
     else:
         with run.nodes(__file__) as nodes:
 
             def make(host: Host) -> NodePlan | None:
                 found = survey_of(host, wishes[host.name])
-                if found is None:
-                    return None
-                return make_plan(
-                    assumed(found),
-                    wishes[host.name],
-                    options.lock,
-                    VERSION,
-                    discard_edits=discard_edits,
-                )
+                return None if found is None else planned(found, host.name)
 
             plans += run.gather(nodes.prepare(make)).values()
     for one_plan in plans:
@@ -217,13 +220,15 @@ def _recorded(folder: Path, node: str) -> Survey:
 def apply(run: Run, diff: bool, discard_edits: bool) -> None:
     """Make each node serve what it shall, then verify by a real generation."""
     wishes = run.wishes()
+    secrets = secrets_of(run, wishes)
     existing, _ = lock_of(run)
     if incomplete(existing, wishes.values()):
         run.err.print(
             "the lock does not have all that is needed: asking registry and hub", style="dim"
         )
-        existing = made_lock(run, wishes.values(), existing, refresh=False)
-    options = Options(existing, discard_edits)
+        token = hub_token_of(secrets)
+        existing = made_lock(run, wishes.values(), existing, refresh=False, hub_token=token)
+    options = Options(existing, discard_edits, secrets)
     with run.nodes(__file__) as nodes:
         plans = run.gather(nodes.prepare(lambda host: plan_node(host, wishes[host.name], options)))
         going = {}

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from cli.context import Run, Stop
 from cli.exits import Exit
+from locks.hub import HubOptions
 from locks.lockfile import LockError, read_lock, write_lock
 from locks.make import ImageRequest, ModelRequest, make_lock
 from locks.records import Lock
 from locks.references import ReferenceRefused
 from locks.registry import RegistryOptions
 from locks.where import lock_path
+from plans.secrets import Secret
 from plans.wanted import images_wanted, models_wanted
 from plans.wishes import Wishes
 
@@ -40,7 +42,14 @@ def incomplete(lock: Lock | None, wishes: Iterable[Wishes]) -> bool:
     )
 
 
-def made_lock(run: Run, wishes: Iterable[Wishes], existing: Lock | None, *, refresh: bool) -> Lock:
+def made_lock(
+    run: Run,
+    wishes: Iterable[Wishes],
+    existing: Lock | None,
+    *,
+    refresh: bool,
+    hub_token: Secret | None = None,
+) -> Lock:
     """Ask registry and hub for what these wishes need, and write the lock. Raises Stop."""
     several = list(wishes)
     path = lock_path(run.target)
@@ -55,6 +64,7 @@ def made_lock(run: Run, wishes: Iterable[Wishes], existing: Lock | None, *, refr
             now=datetime.now(UTC).isoformat(timespec="seconds"),
             existing=existing,
             registry_options=options,
+            hub_options=HubOptions(token=hub_token.reveal() if hub_token else None),
             progress=lambda line: run.err.print(line, markup=False, soft_wrap=True, style="dim"),
             refresh=refresh,
             # A run over some of the nodes must not drop what the others need.

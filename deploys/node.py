@@ -7,8 +7,8 @@ the run for every host. A node that cannot go on is marked as failed instead.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 
@@ -16,12 +16,13 @@ from pyinfra import logger
 from pyinfra.api.host import Host
 from pyinfra.context import ContextObject
 
+from deploys.secrets import Reader, read_secrets
 from facts.records import Survey
 from facts.survey import SurveyRequest, read_survey
 from locks.lockfile import LockError, read_lock
 from locks.records import Lock
 from locks.where import lock_path
-from operations import files, image, service
+from operations import credentials, files, image, service
 from operations.outcomes import outcome_of
 from operations.remote import say_failed
 from plans import paths
@@ -30,6 +31,7 @@ from plans.make import make_plan
 from plans.plan import NodePlan, ServicePlan
 from plans.refusals import Refusal
 from plans.scripts import Take
+from plans.secrets import NONE, NodeSecrets
 from plans.version import VERSION
 from plans.wishes import Wishes, WishesError, read_wishes
 
@@ -43,6 +45,7 @@ class Options:
 
     lock: Lock | None
     discard_edits: bool = False
+    secrets: Mapping[str, NodeSecrets] = field(default_factory=dict)  # by node
 
 
 def request_for(wishes: Wishes | None) -> SurveyRequest:
@@ -54,7 +57,9 @@ def request_for(wishes: Wishes | None) -> SurveyRequest:
     spaces += [one.model for one in services if one.is_local]
     return SurveyRequest(
         spaces=tuple(dict.fromkeys(spaces)),
+        files=(paths.credential(paths.HUB_TOKEN_MARK),),
         texts=(paths.UNIT,),
+        secrets=(paths.credential(paths.HUB_TOKEN),),
         deployments=paths.DEPLOYMENTS,
         version=VERSION,
     )
@@ -84,7 +89,14 @@ def plan_node(host: Host, wishes: Wishes, options: Options) -> NodePlan | None:
     survey = survey_of(host, wishes)
     if survey is None:
         return None
-    return make_plan(survey, wishes, options.lock, VERSION, discard_edits=options.discard_edits)
+    return make_plan(
+        survey,
+        wishes,
+        options.lock,
+        VERSION,
+        discard_edits=options.discard_edits,
+        secrets=options.secrets.get(host.name, NONE),
+    )
 
 
 def refuse(host: Host, refusals: Iterable[Refusal]) -> None:
@@ -104,6 +116,8 @@ def apply_plan(plan: NodePlan) -> None:
 
     Everything slow is done while the old service serves; the switch comes last.
     """
+    if plan.hub_token is not None:
+        credentials.hub_token(plan=plan, name="Write the hub token")
     for one in plan.services:
         apply_service(plan, one)
 
@@ -112,6 +126,8 @@ def apply_service(plan: NodePlan, one: ServicePlan) -> None:
     """Register the operations of one service."""
     image.present(plan=one, name=f"Fetch the image of {one.name}")
     files.deployment(plan=one, name=f"Write the deployment of {one.name}")
+    if one.launch is not None and one.launch.service.keys:
+        credentials.keys(plan=one, name=f"Write the keys of {one.name}")
     service.switched(plan=one, name=f"Start {one.name}")
     if one.act != "none" and one.launch is not None:
         service.verified(
@@ -182,6 +198,9 @@ def target_of_pyinfra() -> str | None:
     return next(iter(named or before[-1:]), None)
 
 
+_reader = Reader(logger.warning)
+
+
 def plan_under_pyinfra(host: Host) -> NodePlan | None:
     """Return the plan that ``deploys/bootstrap.py`` applies,
     or None: the node is then marked."""
@@ -199,7 +218,12 @@ def plan_under_pyinfra(host: Host) -> NodePlan | None:
     if wishes is None:
         fail(host, f"no data under the key {DATA_KEY!r}: see inventories/example.py")
         return None
-    plan = plan_node(host, wishes, Options(lock))
+    secrets = read_secrets(_reader, wishes)
+    for sentence in secrets.unread:
+        fail(host, sentence)
+    if secrets.unread:
+        return None
+    plan = plan_node(host, wishes, Options(lock, secrets={host.name: secrets}))
     if plan is None:
         return None
     if plan.refusals:

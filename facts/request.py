@@ -28,6 +28,7 @@ class SurveyRequest:
     ``spaces``: paths whose free space, file system and state matter (they need not exist).
     ``files``: files whose checksum, mode and owner are wanted.
     ``texts``: files of which the text is wanted as well; never one that holds a secret.
+    ``secrets``: files of which not even the checksum is wanted.
     ``deployments``: directory with one directory per service, holding numbered deployments and
     the links ``current`` and ``previous``; every file of the current one is surveyed.
     ``deployment_texts``: names of its files whose text is wanted as well.
@@ -41,6 +42,7 @@ class SurveyRequest:
     spaces: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
     deployments: str = "/var/lib/sglang/deployments"
     deployment_texts: tuple[str, ...] = ("server.yaml", LAUNCH_FILE, PLAN_FILE, RECORD_FILE)
     drop_ins: str = "/etc/systemd/system/sglang@%.service.d"
@@ -63,6 +65,7 @@ class SurveyRequest:
             *(("space", path) for path in self.spaces),
             *(("file", path) for path in self.files),
             *(("text", path) for path in self.texts),
+            *(("secret", path) for path in self.secrets),
         ]
         for key, value in pairs:
             if "\n" in value or "\0" in value:

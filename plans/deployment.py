@@ -6,7 +6,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from plans.deadlines import RESTART_PAUSE, START_BURST, Deadlines
 from plans.decision import Decision
 from plans.phases import gate_phases
 from plans.probe import probes
+from plans.secrets import NONE, NodeSecrets
 from plans.server_yaml import command_line, server_yaml
 from plans.wishes import Service, Wishes
 from releases.table import cache_environment, get_release, ready_path
@@ -28,6 +29,9 @@ TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
 
 PROBE_FILES = ("probe.json", "probe-plain.json")
 """Bodies of the requests that prove a generation: the second where the first is refused."""
+
+PRIVATE = {"environment", "api_key", "admin_api_key"}
+"""Keys of a service that its ``plan.json``, which everyone reads, leaves out."""
 
 DROP_IN_FILE = paths.DROP_IN_NAME
 UNIT_FILE = paths.UNIT_NAME
@@ -38,7 +42,7 @@ class PlannedFile:
     """A file as it should be on the node."""
 
     path: str
-    text: str
+    text: str = field(repr=False)
     mode: str = "0644"
 
     @property
@@ -60,6 +64,8 @@ class Launch:
     build: Build
     server: Mapping[str, Any]  # arguments for server.yaml
     version: str  # of the toolkit
+    journal_filter: str | None = None  # of lines that hold a key; None: none, or no such systemd
+    secrets: NodeSecrets = field(default=NONE, compare=False)
 
     @property
     def cache_directory(self) -> str:
@@ -106,6 +112,7 @@ def drop_in_file(launch: Launch) -> PlannedFile:
         silence_limit=limits.silence_limit,
         stop_parts=limits.stop_parts,
         stop_timeout=limits.stop,
+        journal_filter=launch.journal_filter,
     )
     return PlannedFile(paths.drop_in(launch.service.name), text)
 
@@ -152,7 +159,12 @@ def deployment_files(launch: Launch, number: int) -> tuple[PlannedFile, ...]:
     service, decision = launch.service, launch.decision
     release = get_release(decision.release or "")
     mounts = {deployment.directory: False, **container_paths(launch)}
+    # The configuration that holds the keys is no part of the deployment: others read that.
+    config = deployment.file(paths.SERVER_YAML)
+    if service.keys:
+        config = paths.key_file(service.name, number)
     run = arguments.docker_arguments(service, decision, deployment, launch.limits, mounts)
+    run += arguments.key_mount(config) if service.keys else ()
     tries = probes(service)
     in_file, on_line = split_arguments(launch.server, release.version)
     launch_env = {
@@ -165,7 +177,7 @@ def deployment_files(launch: Launch, number: int) -> tuple[PlannedFile, ...]:
         "SGLANG_IMAGE": launch.image,
         "SGLANG_IMAGE_TAG": decision.image or "",
         "SGLANG_MODEL": service.model,
-        "SGLANG_CONFIG": deployment.file(paths.SERVER_YAML),
+        "SGLANG_CONFIG": config,
         "SGLANG_ADDRESS": service.address,
         "SGLANG_PORT": str(service.port),
         "SGLANG_PROBE_HOST": arguments.probe_host(service),
@@ -216,7 +228,7 @@ def plan_file(launch: Launch, number: int, files: tuple[PlannedFile, ...]) -> Pl
     document = {
         "schema": 1,
         "toolkit": launch.version,
-        "service": launch.service.model_dump(mode="json", exclude={"environment"}),
+        "service": launch.service.model_dump(mode="json", exclude=PRIVATE),
         "release": launch.decision.release,
         "image": {"tag": launch.decision.image, "run": launch.image},
         "gpus": [

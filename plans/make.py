@@ -17,26 +17,37 @@ from plans.deployment import Launch
 from plans.difference import difference, own_port
 from plans.findings import Findings
 from plans.gpus import capability_of
+from plans.keys import hub_token_change, journal_filter, key_checks
 from plans.locked import locked_image, locked_model, model_in
 from plans.plan import ChangeKind, NodePlan, ServicePlan
 from plans.refusals import Caution
 from plans.runtime import decide
+from plans.secrets import NONE, NodeSecrets
 from plans.server_yaml import ArgumentRefused, check_words, server_arguments
 from plans.wishes import DEFAULT_OUTPUT_CAP, Service, Wishes
 
 
 def make_plan(
-    survey: Survey, wishes: Wishes, lock: Lock | None, version: str, *, discard_edits: bool = False
+    survey: Survey,
+    wishes: Wishes,
+    lock: Lock | None,
+    version: str,
+    *,
+    discard_edits: bool = False,
+    secrets: NodeSecrets = NONE,
 ) -> NodePlan:
     """Return the plan of one node.
 
     ``lock`` is None where none was made yet: the plan then names what is
     unresolved. ``version`` is the toolkit's. ``discard_edits`` is the
     operator's word that managed files edited by hand may be replaced.
+    ``secrets`` are the node's as the controller read them.
     """
     found = Findings()
+    found.cautions += [Caution("SECRET_UNREAD", sentence) for sentence in secrets.unread]
+    hub_token = hub_token_change(survey, wishes, secrets, found)
     plans = [
-        _plan_service(survey, service, wishes, lock, version, discard_edits, found)
+        _plan_service(survey, service, wishes, lock, version, discard_edits, secrets, found)
         for service in wishes.services
     ]
     # The unit is one file for all services: it is planned with the first that needs it.
@@ -54,6 +65,8 @@ def make_plan(
         reasons=tuple(_reasons(plans)),
         changes=() if refusals else tuple(found.changes),
         unresolved=tuple(dict.fromkeys(found.unresolved)),
+        hub_token=hub_token,
+        unread=secrets.unread,
         survey=survey,
     )
 
@@ -84,6 +97,7 @@ def _plan_service(
     lock: Lock | None,
     version: str,
     discard_edits: bool,
+    secrets: NodeSecrets,
     found: Findings,
 ) -> ServicePlan:
     decision = decide(survey, service, wishes)
@@ -93,7 +107,7 @@ def _plan_service(
     state = survey.services.get(service.name, ServiceState(service.name))
 
     _check_host_for(service, survey, state, found)
-    server = _check_wishes_for(service, decision, lock, found)
+    server = _check_wishes_for(service, decision, lock, survey, found)
     image = locked_image(service, decision, lock, survey, found)
     model = locked_model(service, lock, found)
     if service.output_cap is None:
@@ -121,6 +135,8 @@ def _plan_service(
         build=_build(survey, service, decision, image.locked, model),
         server=server,
         version=version,
+        journal_filter=journal_filter(service, survey.systemd_version),
+        secrets=secrets,
     )
     return difference(
         replace(plan, launch=launch), launch, image, survey, state, discard_edits, found
@@ -168,9 +184,9 @@ def _check_host_for(service: Service, survey: Survey, state: ServiceState, found
 
 
 def _check_wishes_for(
-    service: Service, decision: Decision, lock: Lock | None, found: Findings
+    service: Service, decision: Decision, lock: Lock | None, survey: Survey, found: Findings
 ) -> Mapping[str, Any] | None:
-    if service.address not in ("127.0.0.1", "::1"):
+    if service.address not in ("127.0.0.1", "::1") and service.api_key is None:
         found.cautions.append(
             Caution(
                 "OPEN_WITHOUT_KEY",
@@ -185,7 +201,7 @@ def _check_wishes_for(
     more, warned = environment_checks(service, decision.release)
     found.refusals += [*refusals, *more]
     found.cautions += [*cautions, *warned]
-    if refusals or more:
+    if not key_checks(service, decision.release, survey, found) or refusals or more:
         return None
     model = None if service.is_local else model_in(lock, service)
     revision = model.commit if model else None

@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from plans import paths
+from plans.sources import Keyed, Secrets, put_aside
 
 DEFAULT_OUTPUT_CAP = 16384
 """Tokens that a default cap lets one answer have; offered, never taken silently."""
@@ -113,7 +114,7 @@ class Registry(_Model):
     insecure: tuple[str, ...] = ()
 
 
-class Service(_Model):
+class Service(Keyed, _Model):
     """One ``sglang serve`` under systemd."""
 
     name: str
@@ -264,6 +265,7 @@ class Wishes(_Model):
     runtime: Literal["auto", "image", "wheel"] = "auto"
     paths: Paths = Paths()
     registry: Registry = Registry()
+    secrets: Secrets = Secrets()
     forward_compat: bool = False
     cu129_override: bool = False
     unsupported: bool = False
@@ -324,11 +326,15 @@ def read_wishes(data: object, node: str) -> Wishes:
 
 
 def _validated(data: Mapping[Any, Any], node: str) -> Wishes:
+    kept, messages = put_aside(data)  # what pydantic never sees it cannot print
     try:
         # Through JSON types: an inventory is Python, and lists and tuples are the same to us.
-        return Wishes.model_validate(dict(data))
+        wishes = Wishes.model_validate(kept)
     except ValidationError as error:
-        raise WishesError([f"{node}: {line}" for line in _messages(error, data)]) from None
+        messages += _messages(error, data)
+    if messages:
+        raise WishesError([f"{node}: {line}" for line in messages])
+    return wishes
 
 
 def _messages(error: ValidationError, data: Mapping[Any, Any]) -> list[str]:
@@ -373,10 +379,9 @@ def _service_name(data: Mapping[Any, Any], index: int) -> str | None:
 
 def _suggest(loc: tuple[int | str, ...]) -> str:
     known = Service.model_fields if "services" in loc else Wishes.model_fields
-    if loc[0] == "paths":
-        known = Paths.model_fields
-    elif loc[0] == "registry":
-        known = Registry.model_fields
+    parts: dict[Any, type[BaseModel]] = {"paths": Paths, "registry": Registry, "secrets": Secrets}
+    if loc[0] in parts:
+        known = parts[loc[0]].model_fields
     near = difflib.get_close_matches(str(loc[-1]), known, n=1, cutoff=0.6)
     if near:
         return f": write {near[0]}"
