@@ -18,10 +18,12 @@ from plans.build import Build
 from plans.checks import split_arguments
 from plans.deadlines import RESTART_PAUSE, START_BURST, Deadlines
 from plans.decision import Decision
+from plans.journal import logging_config
 from plans.phases import gate_phases
 from plans.probe import probes
 from plans.secrets import NONE, NodeSecrets
 from plans.server_yaml import command_line, server_yaml
+from plans.sources import secret_data
 from plans.wishes import Service, Wishes
 from releases.table import cache_environment, get_release, ready_path
 
@@ -200,6 +202,12 @@ def deployment_files(launch: Launch, number: int) -> tuple[PlannedFile, ...]:
         http=(TEMPLATES / "http.sh").read_text(encoding="utf-8"),
         phases=gate_phases(release.version),
     )
+    environment = container_environment(launch)
+    quiet = logging_config(service, launch.journal_filter is not None)
+    logging: tuple[PlannedFile, ...] = ()
+    if quiet is not None:
+        logging = (PlannedFile(deployment.file(paths.LOGGING_JSON), quiet),)
+        environment |= {secret_data()["journal"]["config_variable"]: logging[0].path}
     return (
         PlannedFile(deployment.file(paths.SERVER_YAML), server_yaml(in_file, comment)),
         PlannedFile(
@@ -208,10 +216,11 @@ def deployment_files(launch: Launch, number: int) -> tuple[PlannedFile, ...]:
         # Only root reads it: an operator may have put something private there.
         PlannedFile(
             deployment.file(paths.CONTAINER_ENV),
-            quoting.docker_env_file(container_environment(launch), comment),
+            quoting.docker_env_file(environment, comment),
             "0600",
         ),
         PlannedFile(deployment.file(paths.GATE), gate, "0755"),
+        *logging,
         *(
             PlannedFile(deployment.file(name), one.body + "\n")
             for name, one in zip(PROBE_FILES, tries, strict=False)

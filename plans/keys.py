@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from facts.records import Survey, Unknown, known
+from facts.records import Survey, known
 from plans import paths
 from plans.findings import Findings
+from plans.journal import journal_filter, logging_config
 from plans.refusals import Caution, Refusal
 from plans.secrets import (
     MASK,
@@ -20,17 +21,6 @@ from plans.wishes import Service, Wishes
 from releases.table import defects_touched, get_release
 
 
-def journal_filter(service: Service, systemd: int | Unknown) -> str | None:
-    """Return the pattern of lines that must not reach the journal, or None where nothing filters.
-
-    Takes the service and the node's version of systemd.
-    """
-    data = secret_data()["journal"]
-    if not service.keys or not known(systemd) or systemd < data["filter_since"]:
-        return None
-    return str(data["pattern"])
-
-
 def key_checks(service: Service, release: str, survey: Survey, found: Findings) -> bool:
     """Say what a key in the server means; return whether the service may have it."""
     if not service.keys:
@@ -39,6 +29,11 @@ def key_checks(service: Service, release: str, survey: Survey, found: Findings) 
     flags = " and ".join(service.keys)
     if journal_filter(service, survey.systemd_version) is not None:
         log = "systemd keeps that line out of this node's journal"
+    elif logging_config(service, systemd_filters=False) is not None:
+        log = (
+            "that line is not logged on this node, whose systemd could not keep it out of the "
+            "journal; lines of the log do not say of which rank they are"
+        )
     else:
         version = survey.systemd_version
         seen = f"systemd {version}" if known(version) else "systemd of a version not known"

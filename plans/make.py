@@ -17,7 +17,8 @@ from plans.deployment import Launch
 from plans.difference import difference, own_port
 from plans.findings import Findings
 from plans.gpus import capability_of
-from plans.keys import hub_token_change, journal_filter, key_checks
+from plans.journal import journal_filter
+from plans.keys import hub_token_change, key_checks
 from plans.locked import locked_image, locked_model, model_in
 from plans.plan import ChangeKind, NodePlan, ServicePlan
 from plans.refusals import Caution

@@ -29,6 +29,7 @@ CONTAINER_ENV = "container.env"
 PLAN_JSON = "plan.json"
 RECORD_JSON = "record.json"
 GATE = "ready-gate"
+LOGGING_JSON = "logging.json"
 
 DEPLOYMENT_FILES = (SERVER_YAML, LAUNCH_ENV, CONTAINER_ENV, GATE, PLAN_JSON)
 """The files of a deployment that are decided before it starts (the record comes after)."""

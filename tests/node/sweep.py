@@ -88,12 +88,12 @@ SKIPPED = {"/proc", "/sys", "/srv/models"}
 rounds = 0
 while not select.select([sys.stdin], [], [], 0)[0]:
     processes()
-    if rounds % 5 == 0:
+    if rounds % 40 == 0:
         files(SMALL)
-    if rounds % 25 == 0:
+    if rounds % 100 == 0:
         inspected()
     rounds += 1
-    time.sleep(0.02)
+    time.sleep(0.05)
 processes()
 inspected()
 files(("/",))

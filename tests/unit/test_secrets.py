@@ -195,15 +195,24 @@ def test_a_key_with_several_tokenizers_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("systemd", "filtered"), [(249, False), (252, False), (253, True)])
-def test_the_journal_is_filtered_where_systemd_can_and_said_where_not(
-    systemd: int, filtered: bool
-) -> None:
+def test_the_key_stays_out_of_the_journal_of_every_systemd(systemd: int, filtered: bool) -> None:
     made = planned(replace(fresh(), systemd_version=systemd))
-    drop_in = one(made).drop_in
-    assert drop_in is not None
-    assert ("LogFilterPatterns=~server_args=" in drop_in.text) is filtered
+    service = one(made)
+    assert service.drop_in is not None
+    assert ("LogFilterPatterns=~server_args=" in service.drop_in.text) is filtered
+    files = {file.path.rsplit("/", 1)[1]: file.text for file in service.files}
+    assert (paths.LOGGING_JSON in files) is not filtered
+    assert ("SGLANG_LOGGING_CONFIG_PATH=" in files[paths.CONTAINER_ENV]) is not filtered
     (caution,) = [one for one in made.cautions if one.code == "KEY_IN_SERVER"]
-    assert ("systemd-journal, adm, wheel" in caution.text) is not filtered
+    assert ("not logged on this node" in caution.text) is not filtered
+    assert planned(done(made, replace(fresh(), systemd_version=systemd))).converged
+
+
+def test_where_the_operator_configures_the_log_the_plan_says_who_can_read_the_key() -> None:
+    own = HELD | {"environment": {"SGLANG_LOGGING_CONFIG_PATH": "/srv/log.json"}}
+    made = planned(replace(fresh(), systemd_version=252), own)
+    (caution,) = [one for one in made.cautions if one.code == "KEY_IN_SERVER"]
+    assert "systemd-journal, adm, wheel" in caution.text
 
 
 def test_a_service_without_keys_has_no_filter_and_its_own_configuration() -> None:
