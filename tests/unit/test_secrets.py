@@ -9,10 +9,7 @@ import pickle
 import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +34,7 @@ from tests.unit.deployments import (
     one,
     with_file,
 )
+from tests.unit.doors import door
 from tests.unit.surveys import wishes
 
 TOKEN = "hf_" + "t7" * 17
@@ -269,34 +267,9 @@ def test_a_key_arrives_whole_for_its_owner_alone(
     assert (tmp_path / "credentials").stat().st_mode & 0o777 == 0o700
 
 
-class Door(BaseHTTPRequestHandler):
-    """Answers who has the key alone, with what it was sent."""
-
-    def do_GET(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        good = self.headers.get("Authorization") == f"Bearer {KEY}"
-        self.send_response(200 if good else 401)
-        self.end_headers()
-        self.wfile.write(b'{"got": "%s"}' % body)
-
-    do_POST = do_GET
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
-
-
-@pytest.fixture(scope="module")
-def door() -> Iterator[str]:
-    """A server that asks for the key."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Door)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-
-
 @pytest.mark.parametrize("client", ["curl", "python3", "wget"])
 def test_every_client_sends_the_key_that_the_configuration_holds(
-    client: str, door: str, tmp_path: Path
+    client: str, tmp_path: Path
 ) -> None:
     program = sys.executable if client == "python3" else shutil.which(client)
     if program is None:
@@ -319,11 +292,15 @@ def test_every_client_sends_the_key_that_the_configuration_holds(
     )
     (tmp_path / "body").write_text("hello", encoding="utf-8")
     http = (TEMPLATES / "http.sh").read_text(encoding="utf-8")
-    ask = f"http GET {door}/v1/models 5\nhttp POST {door}/v1 5 {tmp_path}/body\n"
     env = {"PATH": str(tools)}
-    with_key = run(f"SGLANG_CONFIG={config}\n{http}{ask}", ("/bin/sh",), env=env).split("\n")
-    assert [line for line in with_key if line] == ['{"got": ""}', "200", '{"got": "hello"}', "200"]
-    without = run(f"SGLANG_CONFIG=/none\n{http}{ask}", ("/bin/sh",), env=env).split("\n")
+    with door(KEY) as port:
+        base = f"http://127.0.0.1:{port}"
+        ask = f"http GET {base}/v1/models 5\nhttp POST {base}/v1 5 {tmp_path}/body\n"
+        with_key = run(f"SGLANG_CONFIG={config}\n{http}{ask}", ("/bin/sh",), env=env).split("\n")
+        without = run(f"SGLANG_CONFIG=/none\n{http}{ask}", ("/bin/sh",), env=env).split("\n")
+    got = [line for line in with_key if line]
+    assert got[1::2] == ["200", "200"]
+    assert [json.loads(line)["got"] for line in got[::2]] == ["", "hello"]
     assert "200" not in without
     assert KEY not in words.read_text(encoding="utf-8")
     assert not list(Path("/run").glob("sglang-http.*"))
