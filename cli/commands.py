@@ -76,7 +76,7 @@ def lock(run: Run, refresh: bool) -> None:
     """Ask registry and hub once: tags to digests, models to commits; write sglang.lock."""
     wishes = run.wishes()
     existing, _ = lock_of(run)
-    token = hub_token_of(secrets_of(run, wishes, needed=False))
+    token = hub_token_of(run, secrets_of(run, wishes, needed=False))
     made = made_lock(run, wishes.values(), existing, refresh=refresh, hub_token=token)
     for key, image in made.images.items():
         there = ", ".join(image.architectures())
@@ -226,7 +226,7 @@ def apply(run: Run, diff: bool, discard_edits: bool) -> None:
         run.err.print(
             "the lock does not have all that is needed: asking registry and hub", style="dim"
         )
-        token = hub_token_of(secrets)
+        token = hub_token_of(run, secrets)
         existing = made_lock(run, wishes.values(), existing, refresh=False, hub_token=token)
     options = Options(existing, discard_edits, secrets)
     with run.nodes(__file__) as nodes:

@@ -24,6 +24,13 @@ def secrets_of(
     return found
 
 
-def hub_token_of(secrets: Mapping[str, NodeSecrets]) -> Secret | None:
-    """Return the token that the controller asks the hub with: the first node's that has one."""
+def hub_token_of(run: Run, secrets: Mapping[str, NodeSecrets]) -> Secret | None:
+    """Return the token that the controller asks the hub with: the first node's that has one.
+
+    Says of each that could not be read why: the hub is asked without it.
+    """
+    for node, one in secrets.items():
+        for line in one.unread:
+            if line.startswith("secrets."):
+                run.err.print(f"{node}: {line}", markup=False, soft_wrap=True, style="red")
     return next((one.hub_token for one in secrets.values() if one.hub_token), None)

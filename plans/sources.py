@@ -161,13 +161,19 @@ def _service(service: Any, index: int, said: list[str]) -> Any:
         if isinstance(given, Mapping):
             told = {word: judge(word) for word in _texts(given)}
             kept[key] = {word: value for word, value in given.items() if not told.get(word)}
-            said += [f"{where}.{key}.{word}: {code}: {way}" for word, way in told.items() if way]
+            said += [
+                f"{where}.{key}.{_shown(word)}: {code}: {way}" for word, way in told.items() if way
+            ]
     if kept.get("admin_api_key") is not None and kept.get("api_key") is None:
         said.append(
             f"{where}.admin_api_key: goes with api_key: with an admin key alone SGLang gives it "
             "to everyone who asks for /server_info"
         )
     return kept
+
+
+def _shown(word: str) -> str:
+    return word if word.isprintable() else ascii(word)
 
 
 def _texts(words: Iterable[Any]) -> list[str]:
