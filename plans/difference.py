@@ -51,7 +51,7 @@ def difference(
     files: tuple[PlannedFile, ...] = ()
     if current is not None:
         files = deployment_files(launch, current)
-        why_key = key_change(survey, launch.service, current, files[0].text, launch.secrets)
+        why_key = key_change(survey, launch.service, current, _server_yaml(files), launch.secrets)
         new = why_key is not None or any(not _same(survey, file) for file in files)
     old = files
     if new:
@@ -110,7 +110,7 @@ def difference(
         number=number,
         files=(*files, plan_file(launch, number, files)),
         new_deployment=new,
-        key_file=planned_key_file(launch.service, number, files[0].text, launch.secrets)
+        key_file=planned_key_file(launch.service, number, _server_yaml(files), launch.secrets)
         if new
         else None,
         unit=new_unit,
@@ -128,6 +128,10 @@ def difference(
             port_free=None if own_port(state) == launch.service.port else launch.service.port,
         ),
     )
+
+
+def _server_yaml(files: Iterable[PlannedFile]) -> str:
+    return next(file.text for file in files if file.path.endswith(f"/{paths.SERVER_YAML}"))
 
 
 def _act(state: ServiceState, launch: Launch, changed: bool) -> tuple[Act, str, bool]:

@@ -71,6 +71,21 @@ def key_checks(service: Service, release: str, survey: Survey, found: Findings) 
     return not refused
 
 
+def unread(wishes: Wishes, secrets: NodeSecrets) -> tuple[str, ...]:
+    """Return what of the secrets that are asked for was not read, each in a sentence."""
+    if secrets.unread:
+        return secrets.unread
+    missing = [
+        f"services[{service.name}].{flag.replace('-', '_')}: was not read"
+        for service in wishes.services
+        for flag in service.keys
+        if flag not in secrets.keys.get(service.name, {})
+    ]
+    if wishes.secrets.hub_token is not None and secrets.hub_token is None:
+        missing.append("secrets.hub_token: was not read")
+    return tuple(missing)
+
+
 def planned_key_file(
     service: Service, number: int, server_yaml: str, secrets: NodeSecrets
 ) -> SecretFile | None:

@@ -18,7 +18,7 @@ from plans.difference import difference, own_port
 from plans.findings import Findings
 from plans.gpus import capability_of
 from plans.journal import journal_filter
-from plans.keys import hub_token_change, key_checks
+from plans.keys import hub_token_change, key_checks, unread
 from plans.locked import locked_image, locked_model, model_in
 from plans.plan import ChangeKind, NodePlan, ServicePlan
 from plans.refusals import Caution
@@ -45,7 +45,8 @@ def make_plan(
     ``secrets`` are the node's as the controller read them.
     """
     found = Findings()
-    found.cautions += [Caution("SECRET_UNREAD", sentence) for sentence in secrets.unread]
+    unread_ones = unread(wishes, secrets)
+    found.cautions += [Caution("SECRET_UNREAD", sentence) for sentence in unread_ones]
     hub_token = hub_token_change(survey, wishes, secrets, found)
     plans = [
         _plan_service(survey, service, wishes, lock, version, discard_edits, secrets, found)
@@ -67,7 +68,7 @@ def make_plan(
         changes=() if refusals else tuple(found.changes),
         unresolved=tuple(dict.fromkeys(found.unresolved)),
         hub_token=hub_token,
-        unread=secrets.unread,
+        unread=unread_ones,
         survey=survey,
     )
 

@@ -182,6 +182,12 @@ def test_secrets_that_could_not_be_read_leave_the_node_as_it_is_and_are_no_conve
     assert made.cautions[0].code == "SECRET_UNREAD"
 
 
+def test_a_plan_that_was_given_no_secrets_says_that_they_were_not_read() -> None:
+    made = make_plan(done(planned()), wishes(HELD), lock(), VERSION)
+    assert made.unread == ("services[chat].api_key: was not read",)
+    assert not made.converged
+
+
 def test_a_key_takes_the_warning_of_an_open_port_away() -> None:
     made = planned(service=HELD | {"address": "0.0.0.0"})
     assert {caution.code for caution in made.cautions} == {"KEY_IN_SERVER"}
