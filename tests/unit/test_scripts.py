@@ -102,6 +102,7 @@ def test_a_program_has_nothing_of_the_template_left(name: str) -> None:
 
 def test_every_template_is_rendered_in_these_tests() -> None:
     known = {"switch", "write-deployment", "ready-gate", "pull", "control", "verify", "remove"}
+    known |= {"write-secrets"}
     there = {path.name.removesuffix(".sh.j2") for path in TEMPLATES.glob("*.sh.j2")}
     assert there == known
 
