@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from facts.records import ManagedFile, Survey
 from plans import paths, scripts
 from plans.deployment import TEMPLATES
+from plans.journal import logging_config
 from plans.make import make_plan
 from plans.plan import NodePlan
 from plans.secrets import NodeSecrets, Secret, fingerprint, hub_token_files, key_file
@@ -35,7 +36,7 @@ from tests.unit.deployments import (
     with_file,
 )
 from tests.unit.doors import door
-from tests.unit.surveys import wishes
+from tests.unit.surveys import wish, wishes
 
 TOKEN = "hf_" + "t7" * 17
 KEY = "sk-" + "q7" * 20
@@ -210,6 +211,27 @@ def test_the_key_stays_out_of_the_journal_of_every_systemd(systemd: int, filtere
     (caution,) = [one for one in made.cautions if one.code == "KEY_IN_SERVER"]
     assert ("not logged on this node" in caution.text) is not filtered
     assert planned(done(made, replace(fresh(), systemd_version=systemd))).converged
+
+
+def test_python_takes_the_configuration_of_the_log_and_leaves_that_line_out() -> None:
+    config = logging_config(wish(HELD)[0], systemd_filters=False)
+    program = (
+        "import json, logging, logging.config, sys\n"
+        "logging.basicConfig(level='INFO', format='first %(message)s')\n"
+        "logging.config.dictConfig(json.load(sys.stdin))\n"
+        "for name in ('sglang.srt.entrypoints.engine', 'sglang.srt.managers.scheduler'):\n"
+        "    logging.getLogger(name).info('info of %s', name)\n"
+        "    logging.getLogger(name).warning('warning of %s', name)\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], input=config, capture_output=True, text=True, check=True
+    )
+    lines = [line.split("] ")[1] for line in said.stderr.splitlines()]
+    assert lines == [
+        "warning of sglang.srt.entrypoints.engine",
+        "info of sglang.srt.managers.scheduler",
+        "warning of sglang.srt.managers.scheduler",
+    ]
 
 
 def test_where_the_operator_configures_the_log_the_plan_says_who_can_read_the_key() -> None:
