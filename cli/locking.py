@@ -15,6 +15,7 @@ from locks.records import Lock
 from locks.references import ReferenceRefused
 from locks.registry import MirrorRefused, RegistryOptions
 from locks.where import lock_path
+from plans.secrets import Secret
 from plans.wanted import images_wanted, models_wanted
 from plans.wishes import Wishes
 
@@ -41,7 +42,14 @@ def incomplete(lock: Lock | None, wishes: Iterable[Wishes]) -> bool:
     )
 
 
-def made_lock(run: Run, wishes: Iterable[Wishes], existing: Lock | None, *, refresh: bool) -> Lock:
+def made_lock(
+    run: Run,
+    wishes: Iterable[Wishes],
+    existing: Lock | None,
+    *,
+    refresh: bool,
+    hub_token: Secret | None = None,
+) -> Lock:
     """Ask registry and hub for what these wishes need, and write the lock. Raises Stop."""
     several = list(wishes)
     path = lock_path(run.target)
@@ -58,7 +66,8 @@ def made_lock(run: Run, wishes: Iterable[Wishes], existing: Lock | None, *, refr
             registry_options=options,
             # One lock has one hub: what stands first in the inventory.
             hub_options=HubOptions(
-                next((one.hub.endpoint for one in several if one.hub.endpoint), None)
+                next((one.hub.endpoint for one in several if one.hub.endpoint), None),
+                hub_token.reveal() if hub_token else None,
             ),
             progress=lambda line: run.err.print(line, markup=False, soft_wrap=True, style="dim"),
             refresh=refresh,

@@ -86,6 +86,16 @@ ONE_BOX = _stack(
         help="Environment of the server; may be repeated.",
     ),
     click.option(
+        "--api-key",
+        metavar="SOURCE",
+        help="Key that the server asks for: env:NAME, file:PATH or command:WORDS, never itself.",
+    ),
+    click.option(
+        "--hub-token",
+        metavar="SOURCE",
+        help="Token of the hub, for gated models: a source, as for --api-key.",
+    ),
+    click.option(
         "--output-cap",
         type=int,
         help=f"Longest answer in tokens; the stop deadline counts on it [{DEFAULT_OUTPUT_CAP}].",
@@ -121,7 +131,7 @@ ONE_BOX = _stack(
 
 _ONE_BOX_KEYS = (
     "model", "revision", "name", "served_name", "kind", "port", "address", "writable_root", "tp_size", "gpus",
-    "argument", "env", "output_cap", "tokens_per_second", "release", "image", "runtime",
+    "argument", "env", "api_key", "hub_token", "output_cap", "tokens_per_second", "release", "image", "runtime",
     "forward_compat", "cu129_override", "unsupported",
 )  # fmt: skip
 

@@ -14,6 +14,7 @@ from deploys.node import Options
 from plans.plan import NodePlan
 from plans.refusals import Refusal
 from plans.saved import SavedPlan, SavedPlanError, read_saved, saved_plan, stale
+from plans.secrets import NodeSecrets
 from plans.version import VERSION
 from plans.wishes import Wishes
 
@@ -80,10 +81,13 @@ def load(run: Run, path: Path, *, words: bool) -> SavedPlan:
     return saved
 
 
-def options_of(saved: SavedPlan, node: str) -> Options:
-    """Return the lock and the operator's words that a node's saved plan was made with."""
+def options_of(saved: SavedPlan, node: str, secrets: Mapping[str, NodeSecrets]) -> Options:
+    """Return the lock and the operator's words that a node's saved plan was made with.
+
+    ``secrets`` are read anew: a plan that is kept holds none.
+    """
     promise = saved.promises[node]
-    return Options(saved.lock_of(), promise.discard_edits, promise.allow_daemon_reload)
+    return Options(saved.lock_of(), promise.discard_edits, promise.allow_daemon_reload, secrets)
 
 
 def still_so(saved: SavedPlan, now: NodePlan) -> NodePlan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,7 +34,9 @@ def one_box(
             )
         return dict(given) or None
     service: dict[str, Any] = {
-        key: value for key, value in given.items() if key not in (*NODE_KEYS, "argument", "env")
+        key: value
+        for key, value in given.items()
+        if key not in (*NODE_KEYS, "argument", "env", "hub_token")
     }
     service.setdefault("name", _name_of(str(given["model"])))
     # Offered for one box, and said in --help and the plan: an inventory must name its own.
@@ -45,9 +48,13 @@ def one_box(
     service["arguments"] = dict(_pair(text, "--argument") for text in given.get("argument", ()))
     service["arguments"] = {k: _value(v) for k, v in service["arguments"].items()}
     service["environment"] = dict(_pair(text, "--env") for text in given.get("env", ()))
+    if "api_key" in service:
+        service["api_key"] = _source(service["api_key"], "--api-key")
     node = {key: given[key] for key in NODE_KEYS if key in given}
     if environment.get("HF_ENDPOINT"):
         node["hub"] = {"endpoint": environment["HF_ENDPOINT"]}
+    if "hub_token" in given:
+        node["secrets"] = {"hub_token": _source(given["hub_token"], "--hub-token")}
     return {**node, "services": [service]}
 
 
@@ -67,6 +74,20 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     if not equals or not name:
         raise click.UsageError(f"{option} {text!r}: write NAME=VALUE")
     return name, value
+
+
+def _source(text: str, option: str) -> dict[str, Any]:
+    kind, _, where = text.partition(":")
+    try:
+        words = shlex.split(where)
+    except ValueError:  # an unclosed quote
+        words = []
+    if kind not in ("env", "file", "command") or not words:
+        # Not repeated: it may be the secret, which others already read in the list of processes.
+        raise click.UsageError(
+            f"{option}: write where it is, not what it is: env:NAME, file:PATH or command:WORDS"
+        )
+    return {kind: words if kind == "command" else where}
 
 
 def _value(text: str) -> Any:

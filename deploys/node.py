@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 
@@ -17,12 +17,13 @@ from pyinfra import logger
 from pyinfra.api.host import Host
 from pyinfra.context import ContextObject
 
+from deploys.secrets import Reader, read_secrets
 from facts.records import Survey
 from facts.survey import SurveyRequest, read_survey
 from locks.lockfile import LockError, read_lock
 from locks.records import Lock
 from locks.where import lock_path
-from operations import apply, canary, files, image, service, weights
+from operations import apply, canary, credentials, files, image, service, weights
 from operations.outcomes import outcome_of
 from operations.remote import say_failed
 from plans import paths
@@ -34,6 +35,7 @@ from plans.plan import NodePlan, ServicePlan
 from plans.refusals import Refusal
 from plans.reload import what_reload_does
 from plans.scripts import Take
+from plans.secrets import NONE, NodeSecrets
 from plans.version import VERSION
 from plans.weights import weights_to_survey
 from plans.wishes import Wishes, WishesError, read_wishes
@@ -49,6 +51,7 @@ class Options:
     lock: Lock | None
     discard_edits: bool = False
     allow_daemon_reload: bool = False
+    secrets: Mapping[str, NodeSecrets] = field(default_factory=dict)  # by node
 
 
 def request_for(wishes: Wishes | None) -> SurveyRequest:
@@ -61,7 +64,9 @@ def request_for(wishes: Wishes | None) -> SurveyRequest:
     return SurveyRequest(
         spaces=tuple(dict.fromkeys(spaces)),
         models=tuple(dict.fromkeys(one.model for one in services if one.is_local)),
+        files=(paths.credential(paths.HUB_TOKEN_MARK),),
         texts=(paths.UNIT,),
+        secrets=(paths.credential(paths.HUB_TOKEN),),
         weights=weights_to_survey(wishes),
         deployments=paths.DEPLOYMENTS,
         version=VERSION,
@@ -109,6 +114,7 @@ def plan_of(
         VERSION,
         discard_edits=options.discard_edits,
         allow_daemon_reload=options.allow_daemon_reload,
+        secrets=options.secrets.get(survey.node, NONE),
     )
     if now is None:
         return plan
@@ -132,6 +138,8 @@ def apply_plan(plan: NodePlan) -> None:
 
     Everything slow is done while the old service serves; the switch comes last.
     """
+    if plan.hub_token is not None:
+        credentials.hub_token(plan=plan, name="Write the hub token")
     for one in plan.services:
         apply_service(plan, one)
     if plan.changes:
@@ -143,6 +151,8 @@ def apply_service(plan: NodePlan, one: ServicePlan) -> None:
     image.present(plan=one, name=f"Fetch the image of {one.name}")
     weights.present(plan=one, name=f"Fetch and check the weights of {one.name}")
     files.deployment(plan=one, name=f"Write the deployment of {one.name}")
+    if one.launch is not None and one.launch.service.keys:
+        credentials.keys(plan=one, name=f"Write the keys of {one.name}")
     canary.passed(plan=one, name=f"Try CUDA in the image of {one.name}")
     service.switched(plan=one, name=f"Start {one.name}")
     if one.act != "none" and one.launch is not None:
@@ -238,6 +248,9 @@ def target_of_pyinfra() -> str | None:
     return next(iter(named or before[-1:]), None)
 
 
+_reader = Reader(logger.warning)
+
+
 def plan_under_pyinfra(host: Host) -> NodePlan | None:
     """Return the plan that ``deploys/bootstrap.py`` applies,
     or None: the node is then marked."""
@@ -255,7 +268,12 @@ def plan_under_pyinfra(host: Host) -> NodePlan | None:
     if wishes is None:
         fail(host, f"no data under the key {DATA_KEY!r}: see inventories/example.py")
         return None
-    plan = plan_node(host, wishes, Options(lock))
+    secrets = read_secrets(_reader, wishes)
+    for sentence in secrets.unread:
+        fail(host, sentence)
+    if secrets.unread:
+        return None
+    plan = plan_node(host, wishes, Options(lock, secrets={host.name: secrets}))
     if plan is None:
         return None
     if plan.refusals:

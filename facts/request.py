@@ -30,6 +30,7 @@ class SurveyRequest:
     ``files``: files whose checksum, mode and owner are wanted.
     ``texts``: files of which the text is wanted as well; never one that holds a secret.
     ``weights``: hub models whose files are wanted, each as ``HF_HOME:models--OWNER--NAME``.
+    ``secrets``: files of which not even the checksum is wanted.
     ``deployments``: directory with one directory per service, holding numbered deployments and
     the links ``current`` and ``previous``; every file of the current one is surveyed.
     ``deployment_texts``: names of its files whose text is wanted as well.
@@ -44,6 +45,7 @@ class SurveyRequest:
     files: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     weights: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
     deployments: str = "/var/lib/sglang/deployments"
     deployment_texts: tuple[str, ...] = ("server.yaml", LAUNCH_FILE, PLAN_FILE, RECORD_FILE)
     drop_ins: str = "/etc/systemd/system/sglang@%.service.d"
@@ -69,6 +71,7 @@ class SurveyRequest:
             *(("file", path) for path in self.files),
             *(("text", path) for path in self.texts),
             *(("weights", model) for model in self.weights),
+            *(("secret", path) for path in self.secrets),
         ]
         for key, value in pairs:
             if "\n" in value or "\0" in value:

@@ -392,7 +392,8 @@ model() {
     [ -f "$1" ] || item model.config model_config "$1"
 }
 
-# Prints the path and, of what exists, kind, mode, owner, size and checksum. Behind a directory
+# Prints the path and, of what exists, kind, mode, owner, size and checksum (not of a secret:
+# a checksum lets one try out guesses). Behind a directory
 # that cannot be searched nothing can be said to be missing.
 file_state() {
     echo "$1"
@@ -406,13 +407,15 @@ file_state() {
     fi
     stat -c '%F|%a|%U:%G|%s' "$1" || return 13
     [ -f "$1" ] || return 0
+    [ "${2:-}" != secret ] || return 0
     [ -r "$1" ] || return 13
     sum=$(sha256sum <"$1") || return 13
     echo "${sum%% *}"
 }
 
 # What may be a secret is masked before it travels, even where none should be.
-secret_keys='^([[:space:]]*"?[A-Za-z_-]*(api[-_]?key|(hf|hub|auth|access)[-_]token|passw(or)?d)"?[[:space:]]*'
+secret_words='(api|access|secret|private)[-_]?key|secret|(hf|hub|auth|access|bearer)[-_]token|passw(or)?d'
+secret_keys="^([[:space:]]*[\"']?[A-Za-z0-9_-]*(${secret_words})[\"']?[[:space:]]*"
 file_text() {
     [ -f "$1" ] && [ -r "$1" ] || return 127
     echo "$1"
@@ -435,6 +438,7 @@ files() {
         case $word in
             file=*) file "${word#file=}" ;;
             text=*) text "${word#text=}" ;;
+            secret=*) item file file_state "${word#secret=}" secret ;;
         esac
     done
 }
@@ -522,24 +526,37 @@ setting() {
     sed -n "s/^$1=//p" "$2" | tail -n 1 | tr -d "\"'"
 }
 
-# Prints the HTTP status and then the body of an answer; no proxy is for one's own address.
+# Prints the header with the key that the server's own configuration FILE holds, if it holds one:
+# for a client's standard input or a file of ours, never for an argument list.
+authorization() {
+    [ -r "$1" ] || return 0
+    sed -n 's/^api-key: "\(.*\)"$/Authorization: Bearer \1/p' "$1"
+}
+
+# ask URL CLIENT CONFIG: prints the HTTP status and then the body of an answer; no proxy is for one's own address.
 ask() {
     unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY
     case $2 in
         curl)
-            limit curl -q -s -m 3 -w '%{http_code}\n' -o "$P.body" "$1" || return
+            authorization "$3" | limit curl -q -s -m 3 -H @- -w '%{http_code}\n' -o "$P.body" \
+                "$1" || return
             ;;
         python3)
-            limit python3 -c '
+            authorization "$3" | limit python3 -c '
 import sys, urllib.error, urllib.request as r
-try: a = r.urlopen(sys.argv[1], timeout=3)
+h = dict(l.strip().split(": ", 1) for l in sys.stdin if ": " in l)
+try: a = r.urlopen(r.Request(sys.argv[1], headers=h), timeout=3)
 except urllib.error.HTTPError as error: a = error
 print(a.status)
 open(sys.argv[2], "wb").write(a.read(65536))
 ' "$1" "$P.body" || return
             ;;
         wget)
-            limit wget -q -S -T 3 -O "$P.body" "$1" 2>"$P.headers"
+            authorization "$3" | sed 's/^/header = /' >"$P.wgetrc"
+            set -- "$1"
+            [ ! -s "$P.wgetrc" ] || set -- --config="$P.wgetrc" "$1"
+            limit wget -q -S -T 3 -O "$P.body" "$@" 2>"$P.headers"
+            rm -f "$P.wgetrc"
             sed -n 's/^ *HTTP\/[0-9.]* \([0-9]*\).*/\1/p' "$P.headers" | tail -n 1
             ;;
     esac
@@ -554,6 +571,7 @@ answer() {
     address=$(setting SGLANG_ADDRESS "$settings")
     port=$(setting SGLANG_PORT "$settings")
     ready=$(setting SGLANG_READY_PATH "$settings")
+    config=$(setting SGLANG_CONFIG "$settings")
     [ -n "$port" ] || return
     case $address in
         '' | 0.0.0.0) address=127.0.0.1 ;;
@@ -562,13 +580,13 @@ answer() {
         *:*) address="[$address]" ;;
     esac
     # The first line of each is the service, so that the answers tell apart.
-    item answer.ready ask_for "$1" "http://$address:$port${ready:-/health}" "$client"
-    item answer.models ask_for "$1" "http://$address:$port/v1/models" "$client"
+    item answer.ready ask_for "$1" "http://$address:$port${ready:-/health}" "$client" "$config"
+    item answer.models ask_for "$1" "http://$address:$port/v1/models" "$client" "$config"
 }
 
 ask_for() {
     echo "$1"
-    ask "$2" "$3"
+    ask "$2" "$3" "$4"
 }
 
 # Prints a drop-in of somebody else and the directives it sets, never their values.
@@ -642,6 +660,14 @@ services() {
                 *) file "$path" ;;
             esac
         done
+        # A configuration with keys stands apart; its checksum is that of a slow one of each key.
+        if [ -f "$current/$launch" ]; then
+            config=$(setting SGLANG_CONFIG "$current/$launch")
+            case $config in
+                "$current"/* | '') ;;
+                *) file "$config" ;;
+            esac
+        fi
         drop_in_dir=${dropins%%%*}$name${dropins#*%}
         for path in "$drop_in_dir"/*.conf; do
             [ -e "$path" ] || continue

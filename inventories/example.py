@@ -29,6 +29,11 @@ gpu_nodes = (
                     "gpus": "all",  # or [0, 1], or ["GPU-…"], or one ["MIG-…"]
                     "arguments": {},  # of sglang serve: {"mem-fraction-static": 0.85}
                     "environment": {},  # of the server
+                    # Where the server's own keys are, never what they are: {"env": "NAME"},
+                    # {"file": "/path"} or {"command": ["pass", "show", "sglang/key"]}, read on
+                    # the controller. SGLang gives them away: sglang-node explain KEY_IN_SERVER
+                    "api_key": None,
+                    "admin_api_key": None,
                     "tokens_per_second": 20.0,  # the slowest rate of one request
                     "queue_wait": 60.0,  # seconds a request may wait in the queue
                     "silence_limit": 900.0,  # seconds a start may make no progress
@@ -54,6 +59,9 @@ gpu_nodes = (
             "hub": {
                 "endpoint": None,  # of a mirror of the model hub
                 "parallel": 8,  # files that a node reads from it at once
+            },
+            "secrets": {
+                "hub_token": None,  # of gated models: {"env": "HF_TOKEN"}, or a file or command
             },
             "forward_compat": False,  # sglang-node explain FORWARD_COMPAT
             "cu129_override": False,  # sglang-node explain CU129_OVERRIDE

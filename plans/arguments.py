@@ -89,6 +89,14 @@ def container_arguments(
     )
 
 
+def key_mount(path: str) -> tuple[str, ...]:
+    """Return what lets the container read the configuration that holds its keys.
+
+    ``--mount``, not ``--volume``: that one would make a directory of a file that is gone.
+    """
+    return (f"--mount=type=bind,source={path},target={path},readonly",)
+
+
 def published(service: Service) -> str:
     """Return the address and port that Docker publishes: ``127.0.0.1:30000``."""
     return f"{bracketed(service.address)}:{service.port}"

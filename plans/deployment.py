@@ -6,7 +6,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,13 @@ from plans.build import Build
 from plans.checks import split_arguments
 from plans.deadlines import RESTART_PAUSE, START_BURST, Deadlines
 from plans.decision import Decision
+from plans.journal import logging_config
 from plans.network import scheduler_port
 from plans.phases import gate_phases
 from plans.probe import probes
+from plans.secrets import NONE, NodeSecrets
 from plans.server_yaml import command_line, server_yaml
+from plans.sources import secret_data
 from plans.wishes import Service, Wishes
 from releases.table import cache_environment, get_release, ready_path
 
@@ -29,6 +32,9 @@ TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
 
 PROBE_FILES = ("probe.json", "probe-plain.json")
 """Bodies of the requests that prove a generation: the second where the first is refused."""
+
+PRIVATE = {"environment", "api_key", "admin_api_key"}
+"""Keys of a service that its ``plan.json``, which everyone reads, leaves out."""
 
 DROP_IN_FILE = paths.DROP_IN_NAME
 UNIT_FILE = paths.UNIT_NAME
@@ -39,7 +45,7 @@ class PlannedFile:
     """A file as it should be on the node."""
 
     path: str
-    text: str
+    text: str = field(repr=False)
     mode: str = "0644"
 
     @property
@@ -63,6 +69,8 @@ class Launch:
     version: str  # of the toolkit
     other_models: bool = False  # its arguments name models in the hub's cache
     model_bytes: int | None = None  # of the weights that a start reads; None: not known
+    journal_filter: str | None = None  # of lines that hold a key; None: none, or no such systemd
+    secrets: NodeSecrets = field(default=NONE, compare=False)
 
     @property
     def cache_directory(self) -> str:
@@ -109,6 +117,7 @@ def drop_in_file(launch: Launch) -> PlannedFile:
         silence_limit=limits.silence_limit,
         stop_parts=limits.stop_parts,
         stop_timeout=limits.stop,
+        journal_filter=launch.journal_filter,
     )
     return PlannedFile(paths.drop_in(launch.service.name), text)
 
@@ -155,7 +164,12 @@ def deployment_files(launch: Launch, number: int) -> tuple[PlannedFile, ...]:
     service, decision = launch.service, launch.decision
     release = get_release(decision.release or "")
     mounts = {deployment.directory: False, **container_paths(launch)}
+    # The configuration that holds the keys is no part of the deployment: others read that.
+    config = deployment.file(paths.SERVER_YAML)
+    if service.keys:
+        config = paths.key_file(service.name, number)
     run = arguments.docker_arguments(service, decision, deployment, launch.limits, mounts)
+    run += arguments.key_mount(config) if service.keys else ()
     tries = probes(service)
     in_file, on_line = split_arguments(launch.server, release.version)
     launch_env = {
@@ -169,7 +183,7 @@ def deployment_files(launch: Launch, number: int) -> tuple[PlannedFile, ...]:
         "SGLANG_IMAGE_TAG": decision.image or "",
         "SGLANG_MODEL": service.model,
         "SGLANG_MODEL_BYTES": str(launch.model_bytes or ""),
-        "SGLANG_CONFIG": deployment.file(paths.SERVER_YAML),
+        "SGLANG_CONFIG": config,
         "SGLANG_ADDRESS": service.address,
         "SGLANG_PORT": str(service.port),
         **(
@@ -197,6 +211,12 @@ def deployment_files(launch: Launch, number: int) -> tuple[PlannedFile, ...]:
         http=(TEMPLATES / "http.sh").read_text(encoding="utf-8"),
         phases=gate_phases(release.version),
     )
+    environment = container_environment(launch)
+    quiet = logging_config(service, launch.journal_filter is not None)
+    logging: tuple[PlannedFile, ...] = ()
+    if quiet is not None:
+        logging = (PlannedFile(deployment.file(paths.LOGGING_JSON), quiet),)
+        environment |= {secret_data()["journal"]["config_variable"]: logging[0].path}
     return (
         PlannedFile(deployment.file(paths.SERVER_YAML), server_yaml(in_file, comment)),
         PlannedFile(
@@ -205,10 +225,11 @@ def deployment_files(launch: Launch, number: int) -> tuple[PlannedFile, ...]:
         # Only root reads it: an operator may have put something private there.
         PlannedFile(
             deployment.file(paths.CONTAINER_ENV),
-            quoting.docker_env_file(container_environment(launch), comment),
+            quoting.docker_env_file(environment, comment),
             "0600",
         ),
         PlannedFile(deployment.file(paths.GATE), gate, "0755"),
+        *logging,
         *(
             PlannedFile(deployment.file(name), one.body + "\n")
             for name, one in zip(PROBE_FILES, tries, strict=False)
@@ -225,7 +246,7 @@ def plan_file(launch: Launch, number: int, files: tuple[PlannedFile, ...]) -> Pl
     document = {
         "schema": 1,
         "toolkit": launch.version,
-        "service": launch.service.model_dump(mode="json", exclude={"environment"}),
+        "service": launch.service.model_dump(mode="json", exclude=PRIVATE),
         "release": launch.decision.release,
         "image": {"tag": launch.decision.image, "run": launch.image},
         "gpus": [

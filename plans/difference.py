@@ -19,6 +19,7 @@ from plans.deployment import (
     unit_file,
 )
 from plans.findings import Findings
+from plans.keys import key_change, planned_key_file
 from plans.locked import Image
 from plans.plan import Act, ChangeKind, Guard, ServicePlan
 from plans.refusals import Caution
@@ -48,16 +49,20 @@ def difference(
     unit, drop_in = unit_file(), drop_in_file(launch)
     _check_edits(survey, state, (unit, drop_in), discard_edits, launch, found)
 
-    number, new = current or 0, True
+    number, new, why_key = current or 0, True, None
     files: tuple[PlannedFile, ...] = ()
     if current is not None:
         files = deployment_files(launch, current)
-        new = any(not _same(survey, file) for file in files)
+        why_key = key_change(survey, launch.service, current, _server_yaml(files), launch.secrets)
+        new = why_key is not None or any(not _same(survey, file) for file in files)
     old = files
     if new:
         number = max(current or 0, previous or 0) + 1
         files = deployment_files(launch, number)
-        why = "nothing is deployed yet" if current is None else _what_differs(survey, old)
+        why = "nothing is deployed yet"
+        if current is not None:
+            reasons = [_what_differs(survey, old)] if any(not _same(survey, f) for f in old) else []
+            why = "; ".join([*reasons, *([why_key] if why_key else [])])
         moved = drift.driver_moved(survey, state)
         if moved is not None:
             why += f"; kernels were built under driver {moved[0]}, and it is {moved[1]} now"
@@ -121,6 +126,9 @@ def difference(
         number=number,
         files=(*files, plan_file(launch, number, files)),
         new_deployment=new,
+        key_file=planned_key_file(launch.service, number, _server_yaml(files), launch.secrets)
+        if new
+        else None,
         unit=new_unit,
         drop_in=new_drop_in,
         pull=None if image.present else image.run,
@@ -137,6 +145,10 @@ def difference(
             port_free=None if own_port(state) == launch.service.port else launch.service.port,
         ),
     )
+
+
+def _server_yaml(files: Iterable[PlannedFile]) -> str:
+    return next(file.text for file in files if file.path.endswith(f"/{paths.SERVER_YAML}"))
 
 
 def _act(

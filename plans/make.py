@@ -21,12 +21,15 @@ from plans.drifted import check_drift
 from plans.findings import Findings
 from plans.fit import fit
 from plans.gpus import capability_of
+from plans.journal import journal_filter
+from plans.keys import hub_token_change, key_checks, unread
 from plans.locked import locked_image, locked_model, model_in
 from plans.network import beside_the_firewall
 from plans.places import place_findings
 from plans.plan import ChangeKind, NodePlan, ServicePlan
 from plans.refusals import Caution
 from plans.runtime import decide
+from plans.secrets import NONE, NodeSecrets
 from plans.server_yaml import ArgumentRefused, check_words, server_arguments
 from plans.sharing import sharing
 from plans.weights import check_other_models, named_by_arguments, planned_weights
@@ -41,6 +44,7 @@ def make_plan(
     *,
     discard_edits: bool = False,
     allow_daemon_reload: bool = False,
+    secrets: NodeSecrets = NONE,
 ) -> NodePlan:
     """Return the plan of one node.
 
@@ -48,12 +52,16 @@ def make_plan(
     unresolved. ``version`` is the toolkit's. ``discard_edits`` is the
     operator's word that managed files edited by hand may be replaced;
     ``allow_daemon_reload`` that systemd may reload also where containers lose
-    their GPUs by it (the wishes may say so too).
+    their GPUs by it (the wishes may say so too). ``secrets`` are the node's as
+    the controller read them.
     """
     found = Findings()
     allow = allow_daemon_reload or wishes.allow_daemon_reload
+    unread_ones = unread(wishes, secrets)
+    found.cautions += [Caution("SECRET_UNREAD", sentence) for sentence in unread_ones]
+    hub_token = hub_token_change(survey, wishes, secrets, found)
     plans = [
-        _plan_service(survey, service, wishes, lock, version, discard_edits, allow, found)
+        _plan_service(survey, service, wishes, lock, version, discard_edits, allow, secrets, found)
         for service in wishes.services
     ]
     shared = sharing(survey, [(s, p.decision) for s, p in zip(wishes.services, plans, strict=True)])
@@ -78,6 +86,8 @@ def make_plan(
         reasons=(*_reasons(plans), *shared.lines),
         changes=() if refusals else tuple(found.changes),
         unresolved=tuple(dict.fromkeys(found.unresolved)),
+        hub_token=hub_token,
+        unread=unread_ones,
         survey=survey,
     )
 
@@ -110,6 +120,7 @@ def _plan_service(
     version: str,
     discard_edits: bool,
     allow_reload: bool,
+    secrets: NodeSecrets,
     found: Findings,
 ) -> ServicePlan:
     decision = decide(survey, service, wishes)
@@ -123,7 +134,7 @@ def _plan_service(
 
     _check_host_for(service, survey, state, found)
     check_closed(service, wishes, survey, state, found)
-    server = _check_wishes_for(service, decision, lock, found)
+    server = _check_wishes_for(service, decision, lock, survey, found)
     image = locked_image(service, decision, lock, survey, found)
     model = locked_model(service, lock, found)
     check_other_models(service, wishes, survey, found)
@@ -155,6 +166,8 @@ def _plan_service(
         version=version,
         other_models=bool(named_by_arguments(service)),
         model_bytes=fits.read_bytes,
+        journal_filter=journal_filter(service, survey.systemd_version),
+        secrets=secrets,
     )
     return difference(
         replace(plan, launch=launch),
@@ -213,9 +226,9 @@ def _check_host_for(service: Service, survey: Survey, state: ServiceState, found
 
 
 def _check_wishes_for(
-    service: Service, decision: Decision, lock: Lock | None, found: Findings
+    service: Service, decision: Decision, lock: Lock | None, survey: Survey, found: Findings
 ) -> Mapping[str, Any] | None:
-    if service.address not in ("127.0.0.1", "::1"):
+    if service.address not in ("127.0.0.1", "::1") and service.api_key is None:
         found.cautions.append(
             Caution(
                 "OPEN_WITHOUT_KEY",
@@ -230,7 +243,7 @@ def _check_wishes_for(
     more, warned = environment_checks(service, decision.release)
     found.refusals += [*refusals, *more, *backend_refusals(service, decision)]
     found.cautions += [*cautions, *warned]
-    if refusals or more:
+    if not key_checks(service, decision.release, survey, found) or refusals or more:
         return None
     model = None if service.is_local else model_in(lock, service)
     revision = model.commit if model else None

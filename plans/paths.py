@@ -18,7 +18,9 @@ CACHES = "/var/cache/sglang"
 PYTHONS = "/opt/sglang/python"
 ENVIRONMENTS = "/opt/sglang/environments"
 CREDENTIALS = "/etc/sglang/credentials"
-HUB_TOKEN = f"{CREDENTIALS}/hub-token"
+KEYS = f"{CREDENTIALS}/services"
+HUB_TOKEN = "hub-token"
+HUB_TOKEN_MARK = "hub-token.mark"  # tells whether it changed; the token's checksum stays there
 RUN = "/run/sglang"
 APPLY_LOCK = f"{RUN}/apply.lock"
 
@@ -29,9 +31,25 @@ PLAN_JSON = "plan.json"
 RECORD_JSON = "record.json"
 CANARY_JSON = "canary.json"
 GATE = "ready-gate"
+LOGGING_JSON = "logging.json"
 
 DEPLOYMENT_FILES = (SERVER_YAML, LAUNCH_ENV, CONTAINER_ENV, GATE, PLAN_JSON)
 """The files of a deployment that are decided before it starts (the record comes after)."""
+
+
+def credential(name: str) -> str:
+    """Return the path of a credential of the node, which only root reads."""
+    return f"{CREDENTIALS}/{name}"
+
+
+def key_files(service: str) -> str:
+    """Return the directory of the configurations that hold the keys of a service."""
+    return f"{KEYS}/{service}"
+
+
+def key_file(service: str, number: int) -> str:
+    """Return the configuration, with its keys, of one deployment of a service."""
+    return f"{key_files(service)}/{number}.yaml"
 
 
 def unit_of(service: str) -> str:

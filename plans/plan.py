@@ -17,10 +17,12 @@ from plans.decision import Decision
 from plans.deployment import Launch, PlannedFile
 from plans.fit import Fit
 from plans.refusals import Caution, Refusal
+from plans.secrets import SecretFile
 
 ChangeKind = Literal[
     "image",
     "weights",
+    "credential",
     "deployment",
     "unit",
     "drop-in",
@@ -95,6 +97,7 @@ class ServicePlan:
     number: int = 0  # of the deployment that it should run
     files: tuple[PlannedFile, ...] = ()  # of that deployment, the plan itself included
     new_deployment: bool = False
+    key_file: SecretFile | None = None  # to write with the deployment
     drop_in: PlannedFile | None = None  # None: as it should be
     unit: PlannedFile | None = None
     pull: str | None = None  # image to fetch, by digest
@@ -122,6 +125,8 @@ class NodePlan:
     reasons: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
     unresolved: tuple[str, ...] = ()  # what the lock does not have yet
+    hub_token: tuple[SecretFile, ...] | None = None  # to write; () takes it away, None leaves it
+    unread: tuple[str, ...] = ()  # secrets that the controller could not read
     survey: Survey | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -132,7 +137,7 @@ class NodePlan:
     @property
     def converged(self) -> bool:
         """Whether the node is as it should be: nothing to change, every service ready."""
-        return not self.refusals and not self.changes and not self.unresolved
+        return not (self.refusals or self.changes or self.unresolved or self.unread)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan's JSON form; its names are a contract (README, "Scripts")."""

@@ -16,6 +16,7 @@ from plans.deployment import PROBE_FILES, TEMPLATES, PlannedFile, container_path
 from plans.onnode import REFUSAL_MARK
 from plans.plan import ServicePlan
 from plans.probe import probes
+from plans.secrets import SecretFile
 from plans.wishes import Service
 from releases.table import get_release, ready_path
 
@@ -40,6 +41,34 @@ def write_deployment(directory: str, files: tuple[PlannedFile, ...]) -> str:
             for file in files
         ],
     )
+
+
+def write_secrets(files: tuple[SecretFile, ...], service: str | None = None) -> str:
+    """Return the program that writes files which only root reads: it alone holds their values.
+
+    With ``service`` it also takes away the keys of that service's deployments that are gone.
+    """
+    return render(
+        "write-secrets.sh.j2",
+        root=paths.CREDENTIALS,
+        files=[
+            {
+                "path": file.path,
+                "directory": file.path.rsplit("/", 1)[0],
+                "sha256": file.sha256,
+                "base64": base64.b64encode(file.content.reveal().encode()).decode(),
+            }
+            for file in files
+        ],
+        keys=paths.key_files(service) if service else "",
+        deployments=paths.deployments_of(service) if service else "",
+    )
+
+
+def remove_hub_token() -> str:
+    """Return the program that takes the hub token away from a node."""
+    names = (paths.HUB_TOKEN, paths.HUB_TOKEN_MARK)
+    return f"rm -f -- {' '.join(paths.credential(name) for name in names)}\n"
 
 
 def pull(image: str) -> str:
@@ -107,7 +136,7 @@ def _weights(
         program=encoded(_text(program)),
         job=encoded(json.dumps(job)),
         fetches_into=fetches_into,
-        token=paths.HUB_TOKEN,
+        token=paths.credential(paths.HUB_TOKEN),
         proxies=arguments.PROXIES,
     )
 
@@ -228,5 +257,9 @@ def remove(services: tuple[str, ...], take: Take, caches: str) -> str:
         drop_ins="/etc/systemd/system",
         drop_in=paths.DROP_IN_NAME,
         unit_file=paths.UNIT,
+        credentials=paths.CREDENTIALS,
+        keys=paths.KEYS,
+        hub_token=paths.credential(paths.HUB_TOKEN),
+        hub_token_mark=paths.credential(paths.HUB_TOKEN_MARK),
         watch=_text("watch.sh"),
     )

@@ -18,11 +18,12 @@ import yaml
 
 from facts.records import HubFiles, Survey, known
 from locks.records import LockedFile, LockedModel
+from locks.references import is_hub_name
 from plans import paths, text
 from plans.findings import Findings
 from plans.plan import Weights
 from plans.refusals import Caution
-from plans.wishes import HUB_ID, Service, Wishes
+from plans.wishes import Service, Wishes
 from releases.architectures import architectures
 
 FAILED_MARK = "@failed "
@@ -78,7 +79,7 @@ def named_by_arguments(service: Service) -> dict[str, str]:
         for one in value if isinstance(value, (list, tuple)) else [value]:
             # An adapter may be given a name: NAME=MODEL.
             repo = str(one).rpartition("=")[2]
-            if "/" in repo and repo != service.model and HUB_ID.fullmatch(repo):
+            if "/" in repo and repo != service.model and is_hub_name(repo):
                 found[flag] = repo
     return found
 

@@ -27,6 +27,7 @@ from locks.references import is_hub_name
 from plans import paths
 from plans.hub import Hub
 from plans.names import AbsolutePath, Revision, absolute
+from plans.sources import Keyed, Secrets, put_aside
 
 DEFAULT_OUTPUT_CAP = 16384
 """Tokens that a default cap lets one answer have; offered, never taken silently."""
@@ -96,7 +97,7 @@ class Registry(_Model):
     insecure: tuple[str, ...] = ()
 
 
-class Service(_Model):
+class Service(Keyed, _Model):
     """One ``sglang serve`` under systemd."""
 
     name: str
@@ -250,6 +251,7 @@ class Wishes(_Model):
     paths: Paths = Paths()
     registry: Registry = Registry()
     hub: Hub = Hub()
+    secrets: Secrets = Secrets()
     forward_compat: bool = False
     cu129_override: bool = False
     unsupported: bool = False
@@ -311,11 +313,15 @@ def read_wishes(data: object, node: str) -> Wishes:
 
 
 def _validated(data: Mapping[Any, Any], node: str) -> Wishes:
+    kept, messages = put_aside(data)  # what pydantic never sees it cannot print
     try:
         # Through JSON types: an inventory is Python, and lists and tuples are the same to us.
-        return Wishes.model_validate(dict(data))
+        wishes = Wishes.model_validate(kept)
     except ValidationError as error:
-        raise WishesError([f"{node}: {line}" for line in _messages(error, data)]) from None
+        messages += _messages(error, data)
+    if messages:
+        raise WishesError([f"{node}: {line}" for line in messages])
+    return wishes
 
 
 def _messages(error: ValidationError, data: Mapping[Any, Any]) -> list[str]:
@@ -360,12 +366,14 @@ def _service_name(data: Mapping[Any, Any], index: int) -> str | None:
 
 def _suggest(loc: tuple[int | str, ...]) -> str:
     known = Service.model_fields if "services" in loc else Wishes.model_fields
-    if loc[0] == "paths":
-        known = Paths.model_fields
-    elif loc[0] == "registry":
-        known = Registry.model_fields
-    elif loc[0] == "hub":
-        known = Hub.model_fields
+    parts: dict[Any, type[BaseModel]] = {
+        "paths": Paths,
+        "registry": Registry,
+        "hub": Hub,
+        "secrets": Secrets,
+    }
+    if loc[0] in parts:
+        known = parts[loc[0]].model_fields
     near = difflib.get_close_matches(str(loc[-1]), known, n=1, cutoff=0.6)
     if near:
         return f": write {near[0]}"

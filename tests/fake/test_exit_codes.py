@@ -201,7 +201,7 @@ SECRET = "hf_" + "Q" * 32
 
 @pytest.mark.parametrize("verbosity", ["", "-v", "-vv", "-vvv"])
 def test_no_secret_is_printed_at_any_verbosity(tmp_path: Path, verbosity: str) -> None:
-    service = CHAT | {"environment": {"HF_TOKEN": SECRET}}
+    service = CHAT | {"environment": {"PRIVATE_NOTE": SECRET}}
     path = site(tmp_path, responses=VERIFIED, services=[service])
     for command in (["plan", "--diff", "--out", str(tmp_path / "out")], ["apply", "--diff"]):
         words = [command[0], path, *command[1:], "--json", *([verbosity] if verbosity else [])]

@@ -50,7 +50,7 @@ def test_a_service_is_named_after_its_model(model: str, name: str) -> None:
 def test_arguments_have_the_type_that_they_look_like() -> None:
     found = service(
         argument=("mem-fraction-static=0.85", "trust-remote-code=true", 'x={"a": [1]}', "y=", "z=a: b: c"),
-        env=("HF_TOKEN=a=b",),
+        env=("NCCL_DEBUG=a=b",),
     )  # fmt: skip
     assert found["arguments"] == {
         "mem-fraction-static": 0.85,
@@ -59,7 +59,7 @@ def test_arguments_have_the_type_that_they_look_like() -> None:
         "y": "",
         "z": "a: b: c",
     }
-    assert found["environment"] == {"HF_TOKEN": "a=b"}
+    assert found["environment"] == {"NCCL_DEBUG": "a=b"}
 
 
 def test_gpus_are_indexes_or_uuids() -> None:
@@ -98,6 +98,24 @@ def test_without_a_model_there_is_no_service() -> None:
 def test_a_pair_without_a_name_or_value_is_refused(option: str, text: str) -> None:
     with pytest.raises(click.UsageError, match="NAME=VALUE"):
         service(**{option: (text,)})
+
+
+def test_a_key_and_a_token_are_named_by_where_they_are() -> None:
+    data = one_box(
+        {"model": "a/b", "api_key": "env:SITE_KEY", "hub_token": "command:pass show 'a b'"}
+    )
+    assert data is not None
+    assert data["services"][0]["api_key"] == {"env": "SITE_KEY"}
+    assert data["secrets"] == {"hub_token": {"command": ["pass", "show", "a b"]}}
+    read_wishes(data, "box")
+    assert service(api_key="file:/etc/a key")["api_key"] == {"file": "/etc/a key"}
+
+
+@pytest.mark.parametrize("text", ["sk-123456", "key:sk-123456", "env:", "command:'sk-123456"])
+def test_a_key_itself_is_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(click.UsageError, match="not what it is") as caught:
+        service(api_key=text)
+    assert "sk-123456" not in str(caught.value)
 
 
 # --- the target

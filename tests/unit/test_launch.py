@@ -131,7 +131,7 @@ def test_the_server_is_made_to_keep_the_cap_that_the_deadline_counts_on() -> Non
 
 def test_what_is_private_is_in_one_file_that_only_root_reads() -> None:
     secret = "hf_" + "Z" * 30
-    made = plan(wanted=wishes(CAP | {"environment": {"HF_TOKEN": secret}}))
+    made = plan(wanted=wishes(CAP | {"environment": {"PRIVATE_NOTE": secret}}))
     for file in one(made).files:
         assert (secret in file.text) is file.path.endswith(paths.CONTAINER_ENV), file.path
         assert file.mode == ("0600" if file.path.endswith(paths.CONTAINER_ENV) else file.mode)

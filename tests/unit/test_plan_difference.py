@@ -295,9 +295,10 @@ def test_a_new_deployment_is_numbered_after_current_and_previous(
 
 def test_the_diff_shows_texts_and_never_what_only_root_reads() -> None:
     secret = "hf_" + "s" * 30
-    node = converged(wishes(CAP | {"environment": {"HF_TOKEN": secret}}))
+    node = converged(wishes(CAP | {"environment": {"PRIVATE_NOTE": secret}}))
     wanted = wishes(
-        CAP | {"environment": {"HF_TOKEN": secret[::-1]}, "arguments": {"chunked-prefill-size": 99}}
+        CAP
+        | {"environment": {"PRIVATE_NOTE": secret[::-1]}, "arguments": {"chunked-prefill-size": 99}}
     )
     made = plan(node, wanted)
     diff = made.changes[0].diff

@@ -147,12 +147,12 @@ WANTED: st.SearchStrategy[Wishes] = st.builds(
             "image": st.sampled_from(["lmsysorg/sglang:v0.5.23", "lmsysorg/sglang:latest", "??"]),
             "runtime": st.sampled_from(["auto", "image", "wheel"]),
             "arguments": st.dictionaries(
-                st.sampled_from(["mem-fraction-static", "lora-paths", "api-key", "nope", "port"]),
+                st.sampled_from(["mem-fraction-static", "lora-paths", "api-key-x", "nope", "port"]),
                 st.one_of(SCALAR.filter(finite), st.lists(st.text(max_size=3), max_size=2)),
                 max_size=2,
             ),
             "environment": st.dictionaries(
-                st.sampled_from(["X", "HF_TOKEN", "HF_HOME", "SGL_FORCE_SHUTDOWN"]),
+                st.sampled_from(["X", "HF_NOTE", "HF_HOME", "SGL_FORCE_SHUTDOWN"]),
                 st.text("abc $%'\"\\"),
                 max_size=2,
             ),

@@ -149,7 +149,7 @@ def test_a_service_that_is_open_is_warned_of_and_one_on_loopback_is_not() -> Non
 
 
 def test_a_key_that_the_server_itself_would_hold_is_warned_of() -> None:
-    made = plan(wanted=wishes(CAP | {"arguments": {"api-key": "k"}}))
+    made = plan(wanted=wishes(CAP | {"api_key": {"env": "KEY"}}))
     assert any("server_info" in caution.text for caution in made.cautions)
 
 

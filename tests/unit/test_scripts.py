@@ -16,6 +16,7 @@ from plans import applylock, paths, scripts
 from plans.deployment import TEMPLATES
 from plans.plan import Weights
 from plans.scripts import Take
+from plans.secrets import Secret, hub_token_files, key_file
 from tests.unit.deployments import CAP, COMMIT, converged, fresh, one, plan, with_state
 from tests.unit.surveys import wish, wishes
 
@@ -49,6 +50,11 @@ def programs() -> Iterator[tuple[str, str]]:
     for kind in ("generate", "embed", "rerank"):
         yield f"verify-{kind}", scripts.verify(wish({"kind": kind})[0], "0.5.23", 1)
     yield "verify-without-ready", scripts.verify(wish({})[0], "0.5.19", 1)
+    token = hub_token_files(Secret("hf_" + "t" * 34))
+    key = key_file("chat", 1, "port: 30000\n", {"api-key": Secret("k" * 32)})
+    yield "write-hub-token", scripts.write_secrets(token)
+    yield "write-keys", scripts.write_secrets((key,), "chat")
+    yield "remove-hub-token", scripts.remove_hub_token()
     yield "record", scripts.write_record("chat", 1, '{"a": "it\'s"}\n')
     yield "remove", scripts.remove(("chat", "embed"), Take(), paths.CACHES)
     yield "remove-all", scripts.remove(("chat",), Take(True, True, True), paths.CACHES)
@@ -106,13 +112,13 @@ def test_a_program_has_nothing_of_the_template_left(name: str) -> None:
 
 def test_every_template_is_rendered_in_these_tests() -> None:
     known = {"switch", "write-deployment", "ready-gate", "pull", "control", "verify", "remove"}
-    known |= {"canary", "lock", "unlock", "weights"}
+    known |= {"canary", "lock", "unlock", "weights", "write-secrets"}
     there = {path.name.removesuffix(".sh.j2") for path in TEMPLATES.glob("*.sh.j2")}
     assert there == known
 
 
 def test_a_deployment_arrives_as_it_was_planned(tmp_path: Path) -> None:
-    made = one(plan(wanted=wishes(CAP | {"environment": {"HF_TOKEN": "hf_secret"}})))
+    made = one(plan(wanted=wishes(CAP | {"environment": {"PRIVATE_NOTE": "hf_secret"}})))
     final = tmp_path / "deployments" / "chat" / "1"
     program = scripts.write_deployment(str(final), made.files)
     for _ in range(2):  # a run that was cut is run again
@@ -189,7 +195,7 @@ def test_a_switch_does_only_what_the_plan_says() -> None:
 
 
 def test_no_secret_is_in_a_program_but_the_one_that_writes_it() -> None:
-    wanted = wishes(CAP | {"environment": {"HF_TOKEN": "hf_secret"}})
+    wanted = wishes(CAP | {"environment": {"PRIVATE_NOTE": "hf_secret"}})
     made = one(plan(fresh(), wanted))
     assert made.launch is not None
     assert "hf_secret" not in scripts.switch(made)

@@ -78,7 +78,7 @@ def test_an_edited_and_a_missing_file_are_named() -> None:
 
 
 def test_what_was_deployed_is_read_back_without_its_environment() -> None:
-    node = converged(wishes(CAP | {"environment": {"HF_TOKEN": "hf_x"}, "port": 31000}))
+    node = converged(wishes(CAP | {"environment": {"PRIVATE_NOTE": "hf_x"}, "port": 31000}))
     found = all_deployed(node)["chat"]
     assert (found.service.port, found.release, found.number) == (31000, "0.5.23", 1)
     assert found.service.environment == {}
