@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -195,8 +196,12 @@ def remove(
 ) -> None:  # fmt: skip
     """Take away what the toolkit put there; keep weights, drop-ins and records unless asked."""
     what = ", ".join(only) if only else "every service"
-    if not yes and not click.confirm(f"Remove {what} of {run.target}?", err=True):
-        raise Stop(Exit.OK, "nothing was removed")
+    where = f"{', '.join(run.limit)} of {run.target}" if run.limit else run.target
+    if not yes:
+        if not sys.stdin.isatty():
+            raise Stop(Exit.USAGE, f"nobody is there to be asked: to remove {what}, add --yes")
+        if not click.confirm(f"Remove {what} of {where}?", err=True):
+            raise Stop(Exit.OK, "nothing was removed")
     take = Take(weights, records, drop_ins)
     with run.nodes(__file__) as nodes:
         allow = allow_daemon_reload

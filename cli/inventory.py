@@ -66,6 +66,8 @@ def _groups_of_file(path: Path) -> dict[str, Group]:
     for hosts, _ in groups.values():
         for host in hosts:
             names.setdefault(host[0] if isinstance(host, tuple) else host, host)
+    if not names:
+        raise TargetError(f"{path}: its groups are empty: write a host, such as ['10.0.0.5']")
     groups.setdefault("all", (list(names), {}))
     groups.setdefault(path.stem, (list(names), {}))
     for folder in dict.fromkeys((Path.cwd() / "group_data", path.resolve().parent / "group_data")):
@@ -99,8 +101,13 @@ def _run(path: Path) -> dict[str, Any]:
     try:
         return runpy.run_path(str(path))
     except (Exception, SystemExit) as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        raise TargetError(f"{path}: line {where.lineno}: {type(error).__name__}: {error}") from None
+        if isinstance(error, SyntaxError):
+            raise TargetError(f"{path}: line {error.lineno}: {error.msg}") from None
+        own = [
+            one for one in traceback.extract_tb(error.__traceback__) if one.filename == str(path)
+        ]
+        line = f" line {own[-1].lineno}:" if own else ""
+        raise TargetError(f"{path}:{line} {type(error).__name__}: {error}") from None
 
 
 def _group_data(path: Path) -> dict[str, Any]:

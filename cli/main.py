@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -42,8 +43,12 @@ def run() -> None:
     """Run the command line and end the process with its exit code."""
     # Into this greenlet, whichever runs: else gevent prints a traceback of the one it met.
     gevent.signal_handler(signal.SIGINT, gevent.kill, gevent.getcurrent(), KeyboardInterrupt)
+    # A terminal of few letters shows what it can; it is no reason to end.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
-        cli(standalone_mode=False)
+        cli(prog_name="sglang-node", standalone_mode=False)
     except Stop as stop:
         for message in stop.messages:
             click.echo(message, err=True)
@@ -57,7 +62,7 @@ def run() -> None:
     except BrokenPipeError:
         # Whoever read us has read enough (| head): that is no failure of ours to tell of.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(int(Exit.FAILED))
+        sys.exit(int(Exit.OK))
     except OSError as error:
         click.echo(str(error), err=True)
         sys.exit(int(Exit.FAILED))

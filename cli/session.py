@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import click
+import gevent
 import pyinfra
 from pyinfra.api import Config, Inventory, State
-from pyinfra.api.connect import connect_all, disconnect_all
+from pyinfra.api.connect import disconnect_all
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.host import Host
 from pyinfra.api.operations import run_host_op
@@ -23,6 +24,9 @@ from pyinfra.context import ctx_config, ctx_host, ctx_inventory, ctx_state
 from cli.reach import refuse_unknown_keys
 
 T = TypeVar("T")
+
+TELL_S = 10
+"""Seconds after which people are told which nodes a run still waits for."""
 
 GRACE_S = 5
 """Seconds that an interrupted run waits for what it began here to end."""
@@ -100,7 +104,7 @@ class Session:
                     self.state.failed_hosts.add(host)
                     return error
 
-        return self._side_by_side(one)
+        return self._side_by_side(one, tell=True)
 
     def execute(self, step: Callable[[Host, str], None]) -> None:
         """Run what was registered: every node at its own pace, a failed one stops no other.
@@ -147,10 +151,17 @@ class Session:
             ]
             raise Interrupted(told) from None
 
-    def _side_by_side(self, one: Callable[[Host], T]) -> dict[Host, T]:
+    def _side_by_side(self, one: Callable[[Host], T], *, tell: bool = False) -> dict[Host, T]:
         assert self.state.pool is not None
         greenlets = {host: self.state.pool.spawn(one, host) for host in self._active()}
         try:
+            while tell and (
+                slow := [h for h, greenlet in greenlets.items() if not greenlet.ready()]
+            ):
+                if len(gevent.wait([greenlets[h] for h in slow], timeout=TELL_S)) == len(slow):
+                    break
+                names = ", ".join(h.name for h in slow if not greenlets[h].ready())
+                click.echo(f"still waiting for what {names} is", err=True)
             return {host: greenlet.get() for host, greenlet in greenlets.items()}
         except KeyboardInterrupt:
             self.state.pool.kill(timeout=GRACE_S)
@@ -201,15 +212,38 @@ def session(
         state.add_callback_handler(watcher)  # type: ignore[no-untyped-call]
         state.set_stage(StateStage.Connect)
         try:
-            try:
-                connect_all(state)
-            except PyinfraError:
-                if not watcher.errors:
-                    raise
+            _connect_all(state, watcher)
             state.set_stage(StateStage.Prepare)
             yield Session(state, config, watcher)
         finally:
             disconnect_all(state)
+
+
+def _connect_all(state: State, watcher: _Watcher) -> None:
+    """Connect to every node side by side; what goes wrong with one is kept, and stops no other.
+
+    pyinfra's own ends the run of all where a connector raises what it did not expect, such as for
+    a private key that is not there.
+    """
+    assert state.pool is not None
+
+    def one(host: Host) -> None:
+        try:
+            host.connect()
+        except Exception as error:
+            watcher.errors[host] = str(error) or type(error).__name__
+
+    hosts = [host for host in state.inventory if state.is_host_in_limit(host)]
+    gevent.joinall([state.pool.spawn(one, host) for host in hosts])
+    for host in hosts:
+        if host.connected:
+            state.activate_host(host)
+    failed = {host for host in hosts if not host.connected}
+    try:
+        state.fail_hosts(failed, activated_count=len(hosts))  # type: ignore[no-untyped-call]
+    except PyinfraError:  # "No hosts remaining!": each has its reason
+        if not watcher.errors:
+            raise
 
 
 def _set_up_output(verbosity: int) -> None:

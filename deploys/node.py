@@ -146,6 +146,10 @@ def apply_plan(plan: NodePlan) -> None:
         apply.released(name="Give the apply lock back")
 
 
+SWITCH = {"start": "Start", "restart": "Restart", "wait": "Wait for"}
+"""What people read of a switch, by what it does with the unit."""
+
+
 def apply_service(plan: NodePlan, one: ServicePlan) -> None:
     """Register the operations of one service."""
     image.present(plan=one, name=f"Fetch the image of {one.name}")
@@ -154,7 +158,7 @@ def apply_service(plan: NodePlan, one: ServicePlan) -> None:
     if one.launch is not None and one.launch.service.keys:
         credentials.keys(plan=one, name=f"Write the keys of {one.name}")
     canary.passed(plan=one, name=f"Try CUDA in the image of {one.name}")
-    service.switched(plan=one, name=f"Start {one.name}")
+    service.switched(plan=one, name=f"{SWITCH.get(one.act, 'Set up')} {one.name}")
     if one.act != "none" and one.launch is not None:
         service.verified(
             service=one.launch.service,

@@ -256,7 +256,7 @@ _ROWS = (
     _number("ServiceState.main_pid", _SHOW, "4242", 4242),
     _number("ServiceState.restarts", _SHOW + " NRestarts", "0", 0),
     _text("ServiceState.invocation_id", _SHOW, "0" * 32, pattern=r"[0-9a-f]{32}"),
-    _text("ServiceState.active_since", _SHOW, "Mon 2026-11-30 03:49:00 UTC"),
+    _text("ServiceState.state_since", _SHOW, "Mon 2026-11-30 03:49:00 UTC"),
     _text("ServiceState.status_text", _SHOW, "Ready."),
     _flag("ServiceState.need_daemon_reload", _SHOW, _YES_NO),
     _number("ServiceState.exec_main_status", _SHOW, "143", 143),

@@ -296,7 +296,7 @@ class ServiceState:
     main_pid: int | Unknown = ABSENT
     restarts: int | Unknown = ABSENT  # NRestarts
     invocation_id: str | Unknown = ABSENT
-    active_since: str | Unknown = ABSENT
+    state_since: str | Unknown = ABSENT  # when its state last changed
     status_text: str | Unknown = ABSENT
     need_daemon_reload: bool | Unknown = ABSENT
     exec_main_status: int | Unknown = ABSENT

@@ -474,7 +474,7 @@ weights() {
 # ---- systemd and the services -----------------------------------------------------------------
 
 properties=Id,LoadState,ActiveState,SubState,Result,UnitFileState,MainPID,NRestarts,InvocationID
-properties=$properties,ActiveEnterTimestamp,StatusText,NeedDaemonReload,ExecMainStatus
+properties=$properties,StateChangeTimestamp,StatusText,NeedDaemonReload,ExecMainStatus
 properties=$properties,FragmentPath,DropInPaths,ActiveEnterTimestampMonotonic
 properties=$properties,ExecMainStartTimestampMonotonic
 

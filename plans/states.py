@@ -56,7 +56,7 @@ def _line(survey: Survey, state: ServiceState) -> ServiceLine:
         release=state.launch.get("SGLANG_RELEASE", "unknown"),
         runtime=state.launch.get("SGLANG_RUNTIME", "unknown"),
         state=word,
-        since=state.active_since if known(state.active_since) and state.active_since else "-",
+        since=state.state_since if known(state.state_since) and state.state_since else "-",
         drift=tuple(drifted(survey, state)),
         bad=bad,
     )
@@ -80,7 +80,8 @@ def state_word(state: ServiceState) -> tuple[str, bool]:
         return "stopping: requests in flight are finished", False
     if active == "failed":
         return f"failed{result}", True
-    return f"{active}", False
+    # It shall serve: stopped by hand, it is where somebody left it, and not well.
+    return f"{active}", active == "inactive" and bool(state.deployments)
 
 
 def drifted(survey: Survey, state: ServiceState) -> list[str]:

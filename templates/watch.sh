@@ -18,12 +18,16 @@ last_lines() {
 # follow_stop UNIT INVOCATION MAIN_PID: until the process of that invocation is gone; prints
 # how many requests remain, and at last whether the log said that none did.
 follow_stop() {
-    said_=''
+    said_='' began_=$(date +%s) told_=$(date +%s)
+    limit_=$(property TimeoutStopUSec "$1")
     while [ "$3" != 0 ] && [ "$(property MainPID "$1")" = "$3" ]; do
         remain_=$(log_of "$1" "$2" | sed -n 's/.*\(Remaining number of requests [0-9]*\).*/\1/p' | tail -n 1)
         if [ "$remain_" != "$said_" ] && [ -n "$remain_" ]; then
             echo "draining: ${remain_#Remaining number of }"
             said_=$remain_
+        elif [ $(($(date +%s) - told_)) -ge 15 ]; then
+            told_=$(date +%s)
+            echo "draining: ${remain_:+${remain_#Remaining number of }, }$((told_ - began_)) s of at most $limit_"
         fi
         sleep 0.5
     done

@@ -111,7 +111,7 @@ def _state(name: str, shown: Mapping[str, str]) -> ServiceState:
         main_pid=number("main_pid", "MainPID"),
         restarts=number("restarts", "NRestarts"),
         invocation_id=text("invocation_id", "InvocationID"),
-        active_since=text("active_since", "ActiveEnterTimestamp"),
+        state_since=text("state_since", "StateChangeTimestamp"),
         start_began=number("start_began", "ExecMainStartTimestampMonotonic"),
         active_began=number("active_began", "ActiveEnterTimestampMonotonic"),
         status_text=text("status_text", "StatusText"),
