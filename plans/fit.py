@@ -76,6 +76,9 @@ def fit(survey: Survey, service: Service, decision: Decision, locked: LockedMode
     )
     if is_on_cpu(service) or not decision.gpus:
         return found
+    if isinstance(model.weights, Unknown) and model.weights == model.config:
+        told = f"whether it fits is not computed: {model.weights.text or model.weights}"
+        return replace(found, lines=(told,))
     sums = _Sums(survey, service, decision, model)
     return sums.of(found)
 
