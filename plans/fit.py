@@ -326,6 +326,9 @@ class _Sums:
                 multimodal=is_multimodal(config),
             )
             named = f"SGLang's own {SHARE}, about {share:.2f} here" if share is not None else ""
+            if share is not None and isinstance(cache, Cache):
+                step = rounded(int(room.total / 100 / cache.bytes))
+                named += f" (each 0.01 is about {step} tokens)"
         if share is None:
             return found, [
                 f"tokens in the pool not computed: SGLang's own {SHARE} is not known for these "
