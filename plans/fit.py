@@ -78,6 +78,9 @@ def fit(survey: Survey, service: Service, decision: Decision, locked: LockedMode
     unresolved = not service.is_local and locked is None
     if is_on_cpu(service) or not decision.gpus or unresolved:
         return found
+    if isinstance(model.weights, Unknown) and model.weights == model.config:
+        told = f"whether it fits is not computed: {model.weights.text or model.weights}"
+        return replace(found, lines=(told,))
     sums = _Sums(survey, service, decision, model)
     return sums.of(found)
 
@@ -325,6 +328,9 @@ class _Sums:
                 multimodal=is_multimodal(config),
             )
             named = f"SGLang's own {SHARE}, about {share:.2f} here" if share is not None else ""
+            if share is not None and isinstance(cache, Cache):
+                step = rounded(int(room.total / 100 / cache.bytes))
+                named += f" (each 0.01 is about {step} tokens)"
         if share is None:
             return found, [
                 f"tokens in the pool not computed: SGLang's own {SHARE} is not known for these "

@@ -87,6 +87,12 @@ def given_flags(service: Service, release: str | None) -> dict[str, Any]:
     return found
 
 
+def says_its_share(service: Service) -> bool:
+    """Say whether a service takes a share of a GPU that it names, or none at all."""
+    given = given_flags(service, None)
+    return "mem-fraction-static" in given or given.get("device") == "cpu"
+
+
 def number(given: Mapping[str, Any], name: str) -> float | None:
     """Return the value of a flag as a number; None where it is not given or is none."""
     value = given.get(name)

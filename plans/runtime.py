@@ -27,6 +27,7 @@ from plans.gpus import (
 from plans.hostdata import at_least, command, commands
 from plans.hosts import docker_refusals, host_findings, smi_failed
 from plans.images import Image, known_images, known_releases
+from plans.memory import says_its_share
 from plans.refusals import Caution, Refusal
 from plans.rules import Case, Verdict, branch_of, judge, threshold
 from plans.wishes import Service, Wishes
@@ -515,7 +516,7 @@ def _sharing(survey: Survey, service: Service, wishes: Wishes, picked: _Picked) 
             continue
         theirs = _pick(survey, other, wishes, _asked(other, wishes).images).used
         both = [one.text for one in theirs if one.text in mine]
-        if both:
+        if both and not (says_its_share(service) and says_its_share(other)):
             cautions.append(
                 Caution(
                     "GPU_SHARED",

@@ -196,6 +196,7 @@ def test_shares_of_one_gpu_must_fit_together(first: float, second: float, refuse
     assert (codes(made) == ["GPU_SHARES_TOO_LARGE"]) == refused
     if not refused:
         assert codes(made) == []
+        assert "GPU_SHARED" not in cautions(made)
         said = f"{first:g} + {second:g} = {first + second:g}"
         assert any(said in reason for reason in made.reasons)
         assert ("GPU_SHARES_TIGHT" in cautions(made)) == (first + second > 0.87)
