@@ -167,3 +167,12 @@ def test_a_lock_that_lacks_something_names_it_and_the_command(tmp_path: Path) ->
 def replace_images() -> Lock:
     """Return the whole lock without its images."""
     return Lock(models=whole_lock().models)
+
+
+def test_3_where_another_apply_works_on_the_node(tmp_path: Path) -> None:
+    said = "apply of alice@ops (pid 123) since 2026-11-30T12:03:05+0000 works on this node"
+    refused = {"success": False, "stdout": ["@lock 0-1-a", f"@refused APPLY_RUNNING {said}"]}
+    ended = run("apply", site(tmp_path, responses={": pull ": refused}), "--json")
+    assert ended.code == 3
+    (refusal,) = ended.nodes["@fake/a"]["refusals"]
+    assert (refusal["code"], refusal["seen"]) == ("APPLY_RUNNING", said)
