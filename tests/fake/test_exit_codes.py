@@ -176,3 +176,10 @@ def test_3_where_another_apply_works_on_the_node(tmp_path: Path) -> None:
     assert ended.code == 3
     (refusal,) = ended.nodes["@fake/a"]["refusals"]
     assert (refusal["code"], refusal["seen"]) == ("APPLY_RUNNING", said)
+
+
+@pytest.mark.parametrize("command", ["survey", "plan", "apply", "status", "verify", "stop"])
+def test_1_where_the_only_node_is_lost_at_its_survey(tmp_path: Path, command: str) -> None:
+    ended = run(command, site(tmp_path, survey={"success": False, "stdout": []}), "--json")
+    assert ended.code == 1
+    assert ended.nodes["@fake/a"]["error"]["code"] == "SURVEY_FAILED"

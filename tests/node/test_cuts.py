@@ -298,22 +298,3 @@ def test_what_somebody_changed_is_named_and_refused(
     node.run(f"{undone}; systemctl daemon-reload")
     assert serving(node) == before
     assert "unchanged, ready" in site.tool("plan").out
-
-
-def test_zz_explore(site: Site, node: Node, uncut: str) -> None:
-    out = node.run(
-        "docker images --digests; docker rmi -f $(sed -n 's/^SGLANG_IMAGE=\"\\(.*\\)\"/\\1/p' "
-        "/var/lib/sglang/deployments/chat/current/launch.env) 2>&1; docker images --digests",
-        check=False,
-    ).stdout
-    Path("/tmp/guards-explore.txt").write_text(out)
-    status = site.tool("status")
-    plan = site.tool("plan")
-    out += status.out + plan.out
-    out += node.run(
-        f"systemctl show -p MainPID,NRestarts,ActiveState {UNIT}; docker restart -t 30 sglang-chat 2>&1; sleep 5; "
-        f"systemctl show -p MainPID,NRestarts,ActiveState,ActiveEnterTimestampMonotonic,ExecMainStartTimestampMonotonic {UNIT}; docker ps -a; journalctl -u {UNIT} -n 15 --no-pager",
-        check=False,
-    ).stdout
-    out += site.tool("status").out + site.tool("plan").out
-    Path("/tmp/guards-explore.txt").write_text(out)
