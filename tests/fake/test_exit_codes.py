@@ -183,3 +183,9 @@ def test_1_where_the_only_node_is_lost_at_its_survey(tmp_path: Path, command: st
     ended = run(command, site(tmp_path, survey={"success": False, "stdout": []}), "--json")
     assert ended.code == 1
     assert ended.nodes["@fake/a"]["error"]["code"] == "SURVEY_FAILED"
+
+
+def test_the_operators_word_for_a_reload_is_taken_by_plan_apply_and_remove(tmp_path: Path) -> None:
+    assert run("plan", site(tmp_path), "--allow-daemon-reload").code == 0
+    assert run("remove", site(tmp_path), "--yes", "--allow-daemon-reload").code == 0
+    assert run("apply", site(tmp_path, responses=VERIFIED), "--allow-daemon-reload").code == 0
