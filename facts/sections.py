@@ -163,7 +163,9 @@ def _skip_to_first_line(lines: Iterator[str]) -> str:
         return found[2] or ""
     if seen:
         raise SurveyError(f"The output is not a survey; it begins with {seen[:80]!r}.")
-    raise SurveyError("The node gave no survey: its output is empty.")
+    raise SurveyError(
+        "The node gave no survey: its output is empty, or the connection was lost before its end."
+    )
 
 
 def _section(heading: tuple[str, int], out: list[str], err: list[str]) -> Section:

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from pyinfra import logger
 from pyinfra.api.command import QuoteString, StringCommand
-from pyinfra.api.exceptions import FactProcessError
+from pyinfra.api.exceptions import FactProcessError, PyinfraError
 from pyinfra.api.facts import FactBase
 from pyinfra.api.host import Host
 from pyinfra.context import ContextObject
@@ -131,12 +131,16 @@ def read_survey(host: Host, request: SurveyRequest) -> Survey | None:
     host = _real(host)
     reading = _readings.get(host)
     if reading is None:
-        lines = host.get_fact(
-            RawSurvey,
-            request=request,
-            node=host.name,
-            _timeout=request.deadline_s + CONNECTION_MARGIN_S,
-        )
+        try:
+            lines = host.get_fact(
+                RawSurvey,
+                request=request,
+                node=host.name,
+                _timeout=request.deadline_s + CONNECTION_MARGIN_S,
+            )
+        except PyinfraError:
+            # Raised in place of an answer where the last host of a run has failed.
+            lines = RawSurvey.default()
         reading = _read(lines, host.name)
         _readings[host] = reading
         if reading.problem is not None:

@@ -70,6 +70,9 @@ class Program(StringCommand):
             say_failed(host, f"the connection was lost at: {self.what} ({_said(error)})")
             return False, CommandOutput([])
         held.taken = held.taken or (locks and ok)
+        if not ok and _is_lost(host):
+            say_failed(host, f"the connection was lost at: {self.what}; what it began may go on")
+            return False, CommandOutput([])
         refused = refusal_of(output)
         if refused is not None:
             ok = False
@@ -107,6 +110,15 @@ def give_back(state: State, host: Host, connector_arguments: Any) -> None:
         )
     except (TimeoutError, OSError, EOFError, SSHException) as error:
         logger.debug(f"{host.print_prefix}the apply lock was not given back: {_said(error)}")
+
+
+def _is_lost(host: Host) -> bool:
+    """Say whether the SSH connection is gone: a program's end was then not seen."""
+    client = getattr(getattr(host, "connector", None), "client", None)
+    if client is None:
+        return False
+    transport = client.get_transport()
+    return transport is None or not transport.is_active()
 
 
 def _token_against(output: CommandOutput) -> str | None:

@@ -224,3 +224,25 @@ def test_a_lock_that_lacks_something_names_it_and_the_command(tmp_path: Path) ->
 def replace_images() -> Lock:
     """Return the whole lock without its images."""
     return Lock(models=whole_lock().models)
+
+
+def test_3_where_another_apply_works_on_the_node(tmp_path: Path) -> None:
+    said = "apply of alice@ops (pid 123) since 2026-11-30T12:03:05+0000 works on this node"
+    refused = {"success": False, "stdout": ["@lock 0-1-a", f"@refused APPLY_RUNNING {said}"]}
+    ended = run("apply", site(tmp_path, responses={": pull ": refused}), "--json")
+    assert ended.code == 3
+    (refusal,) = ended.nodes["@fake/a"]["refusals"]
+    assert (refusal["code"], refusal["seen"]) == ("APPLY_RUNNING", said)
+
+
+@pytest.mark.parametrize("command", ["survey", "plan", "apply", "status", "verify", "stop"])
+def test_1_where_the_only_node_is_lost_at_its_survey(tmp_path: Path, command: str) -> None:
+    ended = run(command, site(tmp_path, survey={"success": False, "stdout": []}), "--json")
+    assert ended.code == 1
+    assert ended.nodes["@fake/a"]["error"]["code"] == "SURVEY_FAILED"
+
+
+def test_the_operators_word_for_a_reload_is_taken_by_plan_apply_and_remove(tmp_path: Path) -> None:
+    assert run("plan", site(tmp_path), "--allow-daemon-reload").code == 0
+    assert run("remove", site(tmp_path), "--yes", "--allow-daemon-reload").code == 0
+    assert run("apply", site(tmp_path, responses=VERIFIED), "--allow-daemon-reload").code == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from plans import paths
+
 from .harness.machine import Node
 
 CUT_PORT = 2223
@@ -59,9 +61,13 @@ def cut_connections(node: Node) -> None:
 
 def cut_at(node: Node, number: int, when: str) -> None:
     """Cut the next run at its command ``number``: before it runs, once it has begun, once it has
-    ended, or with the program itself killed at the rename of the link; 0 cuts nothing."""
+    ended, or with the program itself killed at the rename of the link; 0 cuts nothing.
+
+    A lock that a run before left is taken away, so that commands have the same numbers.
+    """
     node.run(
-        f"echo 0 > /root/cut-count; : > /root/cut-commands; echo '{number} {when}' > /root/cut"
+        f"echo 0 > /root/cut-count; : > /root/cut-commands; echo '{number} {when}' > /root/cut; "
+        f"rm -f {paths.APPLY_LOCK}"
     )
 
 

@@ -64,7 +64,7 @@ def end_state(node: Node, number: int) -> str:
     listing = (
         "cd / && find etc/systemd/system var/lib/sglang run/sglang -path '*sglang*' "
         "-not -path '*/record.json' -not -path '*/start.json' "
-        f"-not -regex '.*/chat/[0-9]+\\(/.*\\)?' -printf '%p %m %u %y %l\\n'; "
+        f"-not -regex '.*/chat/[0-9]+\\(/.*\\)?' -printf '%p %m %u %y %l\\n' | sort; "
         f"cd /var/lib/sglang/deployments/chat/{number} && find . -printf '%P %m %u %y\\n' | sort; "
         "readlink ../current; test -s record.json && echo record; "
         "cat 10-toolkit.conf /etc/systemd/system/sglang@chat.service.d/10-toolkit.conf server.yaml "
@@ -74,7 +74,13 @@ def end_state(node: Node, number: int) -> str:
         f"stat -c '%s' {LOCK}"
     )
     out = node.run(listing).stdout
-    for text in (f"/{number}/", f"deployment {number}:", f"deployment={number}", f'"{number}"'):
+    for text in (
+        f"/{number}/",
+        f"/{number}:",
+        f"deployment {number}:",
+        f"deployment={number}",
+        f'"{number}"',
+    ):
         out = out.replace(text, text.replace(str(number), "N"))
     lines = [line for line in out.splitlines() if "/previous " not in line]
     return "\n".join("N" if line == str(number) else line.replace(f"chat {number}", "chat N")
@@ -137,11 +143,13 @@ def test_a_run_cut_while_the_service_restarts_leaves_systemd_at_work(
     ran = site.tool("apply")
     assert ran.code == 1
     assert "switch chat" in commands_until_the_cut(node)[1]
+    label = "docker inspect -f '{{index .Config.Labels \"sglang.deployment\"}}' sglang-chat"
+    node.run(f'for i in $(seq 300); do [ "$({label})" = 2 ] && exit; sleep 0.5; done; exit 1')
     wait_for(node, UNIT, ActiveState="active")
     assert show(node, UNIT, "NeedDaemonReload") == {"NeedDaemonReload": "no"}
 
 
-@pytest.mark.parametrize("number", [2, 3, 4])
+@pytest.mark.parametrize("number", [2, 3])
 @pytest.mark.parametrize("when", ["before", "ended"])
 def test_a_run_cut_after_the_start_is_ended_by_the_next_one(
     site: Site, node: Node, uncut: str, number: int, when: str
@@ -151,16 +159,14 @@ def test_a_run_cut_after_the_start_is_ended_by_the_next_one(
     node.run("rm -f /var/lib/sglang/deployments/chat/current/record.json")
     cut_at(node, number, when)
     ran = site.tool("apply")
-    names = commands_until_the_cut(node)
-    assert ("verify chat", "record chat", "give the apply lock back")[number - 2] in names[
-        number - 1
-    ]
+    name = commands_until_the_cut(node)[number - 1]
+    assert ("verify chat", "record chat")[number - 2] in name
+    assert ran.code == 1
     assert serving(node) == before
     cut_at(node, 0, "")
     assert site.tool("apply").code == 0
     assert site.tool("plan", "--check").code == 0
     assert node.run("cat /var/lib/sglang/deployments/chat/current/record.json").stdout
-    assert ran.code in (0, 1)
 
 
 def started(site: Site, *words: str, user: str) -> subprocess.Popen[str]:
@@ -292,22 +298,3 @@ def test_what_somebody_changed_is_named_and_refused(
     node.run(f"{undone}; systemctl daemon-reload")
     assert serving(node) == before
     assert "unchanged, ready" in site.tool("plan").out
-
-
-def test_zz_explore(site: Site, node: Node, uncut: str) -> None:
-    out = node.run(
-        "docker images --digests; docker rmi -f $(sed -n 's/^SGLANG_IMAGE=\"\\(.*\\)\"/\\1/p' "
-        "/var/lib/sglang/deployments/chat/current/launch.env) 2>&1; docker images --digests",
-        check=False,
-    ).stdout
-    Path("/tmp/guards-explore.txt").write_text(out)
-    status = site.tool("status")
-    plan = site.tool("plan")
-    out += status.out + plan.out
-    out += node.run(
-        f"systemctl show -p MainPID,NRestarts,ActiveState {UNIT}; docker restart -t 30 sglang-chat 2>&1; sleep 5; "
-        f"systemctl show -p MainPID,NRestarts,ActiveState,ActiveEnterTimestampMonotonic,ExecMainStartTimestampMonotonic {UNIT}; docker ps -a; journalctl -u {UNIT} -n 15 --no-pager",
-        check=False,
-    ).stdout
-    out += site.tool("status").out + site.tool("plan").out
-    Path("/tmp/guards-explore.txt").write_text(out)

@@ -201,3 +201,15 @@ def test_no_secret_is_in_a_program_but_the_one_that_writes_it() -> None:
     assert "hf_secret" not in scripts.switch(made)
     assert "hf_secret" not in scripts.verify(made.launch.service, "0.5.23", 1)
     assert "hf_secret" not in repr(replace(made, files=(), launch=None))
+
+
+@pytest.mark.parametrize("name", ["switch-new", "switch-changed", "switch-waits"])
+def test_a_switch_that_nobody_reads_any_more_goes_on_to_the_start(name: str) -> None:
+    text = PROGRAMS[name]
+    begins, ends = text.index("trap '' HUP PIPE"), text.index("trap - HUP PIPE")
+    changes = [text.index(word) for word in ("mv -fT", "systemctl daemon-reload") if word in text]
+    changes += [text.rindex("systemctl --no-block")] if "systemctl --no-block" in text else []
+    assert all(begins < place < ends for place in changes)
+    # After that it only watches, and ends with whoever read it.
+    assert "systemctl --no-block" not in text[ends:]
+    assert "follow_start" in text[ends:]

@@ -143,7 +143,7 @@ def test_a_banner_and_comments_before_the_first_line_are_skipped() -> None:
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
-        ([], "The node gave no survey: its output is empty."),
+        ([], "The node gave no survey: its output is empty"),
         (["sh: 1: Syntax error"], "not a survey; it begins with 'sh: 1: Syntax error'"),
         (["sglang-survey 2 9.0", "@ end"], "has schema 2; this program reads schema 1"),
         (["sglang-survey 1 0", "@ uname rc=0", " Linux 6 x86_64"], "The survey is cut"),
