@@ -204,6 +204,8 @@ def test_the_service_runs_offline_and_reads_only() -> None:
     texts = {file.path.rsplit("/", 1)[1]: file.text for file in made.files}
     assert "HF_HUB_OFFLINE=1" in texts["container.env"]
     assert "HF_ENDPOINT" not in texts["container.env"]
+    # Where transformers copies a model's own code: not among the weights.
+    assert f"HF_MODULES_CACHE={paths.CACHES}/" in texts["container.env"]
     assert f"--volume={paths.WEIGHTS}:{paths.WEIGHTS}:ro" in texts["launch.env"]
     assert "hub-token" not in "".join(texts.values())
 
