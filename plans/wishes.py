@@ -6,7 +6,6 @@ message names the key and says what to write instead; all are given at once.
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import json
 import re
@@ -26,6 +25,7 @@ from pydantic import (
 from locks.references import is_hub_name
 from plans import paths
 from plans.hub import Hub
+from plans.messages import sentences
 from plans.names import AbsolutePath, Revision, absolute
 from plans.sources import Keyed, Secrets, put_aside
 
@@ -318,74 +318,7 @@ def _validated(data: Mapping[Any, Any], node: str) -> Wishes:
         # Through JSON types: an inventory is Python, and lists and tuples are the same to us.
         wishes = Wishes.model_validate(kept)
     except ValidationError as error:
-        messages += _messages(error, data)
+        messages += sentences(error, data, Wishes)
     if messages:
         raise WishesError([f"{node}: {line}" for line in messages])
     return wishes
-
-
-def _messages(error: ValidationError, data: Mapping[Any, Any]) -> list[str]:
-    lines = []
-    for one in error.errors(include_url=False):
-        key = _key(one["loc"], data)
-        match one["type"]:
-            case "extra_forbidden":
-                lines.append(f"{key}: is no key of ours{_suggest(one['loc'])}")
-            case "invalid_key":
-                lines.append(f"{key}: is no text: write keys as text")
-            case "missing":
-                lines.append(f"{key}: is missing: write it{_example(one['loc'])}")
-            case "value_error":
-                text = str(one["ctx"]["error"])
-                lines.append(f"{key}: {text}" if key else text)
-            case _:
-                shown = repr(one.get("input"))
-                shown = shown if len(shown) <= 60 else shown[:57] + "..."
-                lines.append(f"{key}: is {shown}: {one['msg'][0].lower()}{one['msg'][1:]}")
-    return list(dict.fromkeys(lines))
-
-
-def _key(loc: tuple[int | str, ...], data: Mapping[Any, Any]) -> str:
-    words: list[str] = []
-    for place, part in enumerate(loc):
-        if isinstance(part, int) and words:
-            name = _service_name(data, part) if loc[:place] == ("services",) else None
-            words[-1] += f"[{name or part}]"
-        elif part not in ("literal['all']", "tuple[union[int,str],...]"):
-            words.append(str(part))
-    return ".".join(words)
-
-
-def _service_name(data: Mapping[Any, Any], index: int) -> str | None:
-    try:
-        name = data["services"][index]["name"]
-    except (KeyError, IndexError, TypeError):
-        return None
-    return name if isinstance(name, str) and name else None
-
-
-def _suggest(loc: tuple[int | str, ...]) -> str:
-    known = Service.model_fields if "services" in loc else Wishes.model_fields
-    parts: dict[Any, type[BaseModel]] = {
-        "paths": Paths,
-        "registry": Registry,
-        "hub": Hub,
-        "secrets": Secrets,
-    }
-    if loc[0] in parts:
-        known = parts[loc[0]].model_fields
-    near = difflib.get_close_matches(str(loc[-1]), known, n=1, cutoff=0.6)
-    if near:
-        return f": write {near[0]}"
-    if "services" in loc:
-        return f": flags of the server go under 'arguments', and the keys are {', '.join(known)}"
-    return f": the keys are {', '.join(known)}"
-
-
-def _example(loc: tuple[int | str, ...]) -> str:
-    examples = {
-        "services": ", such as 'services': [{'name': 'chat', 'model': 'Qwen/Qwen3-8B'}]",
-        "name": ", such as 'name': 'chat'",
-        "model": ", such as 'model': 'Qwen/Qwen3-8B' or 'model': '/srv/models/qwen3-8b'",
-    }
-    return examples.get(str(loc[-1]), "")
