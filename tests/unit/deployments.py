@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from facts.records import Answer, LocalImage, ManagedFile, ServiceState, Space, Survey
+from facts.records import Answer, HubFiles, LocalImage, ManagedFile, ServiceState, Space, Survey
 from locks.records import Lock
 from plans import paths
 from plans.deployment import drop_in_file, unit_file
@@ -115,7 +115,14 @@ def applied(of: NodePlan, node: Survey | None = None) -> Survey:
     node = node or fresh()
     files = dict(node.files)
     services = dict(node.services)
+    weights = dict(node.weights)
     for service in of.services:
+        if (model := service.weights) is not None:
+            sizes = {one.path: (one.size_bytes, 1000) for one in model.files}
+            sums = {one.path: one.sha256 or one.git_blob or "" for one in model.files}
+            marked = {path: (*seen, sums[path]) for path, seen in sizes.items()}
+            key = f"{model.home}:{paths.hub_cache_of(model.repo)}"
+            weights[key] = HubFiles({model.commit: marked}, {model.commit: sizes})
         assert service.launch is not None, of.refusals or of.unresolved
         written = [*service.files, unit_file(), drop_in_file(service.launch)]
         for file in written:
@@ -160,6 +167,7 @@ def applied(of: NodePlan, node: Survey | None = None) -> Survey:
         node,
         files=files,
         services=services,
+        weights=weights,
         docker=replace(node.docker, images=(image,)),
     )
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,12 +126,16 @@ def test_a_file_of_another_size_than_the_lock_s_is_told(model: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "model-1.safetensors", "config.json", "tokenizer.json"])
-def test_what_another_user_closed_is_named_with_its_owner(name: str, model: Path) -> None:
+def test_what_another_user_closed_is_named_with_its_owner(
+    name: str, model: Path, request: pytest.FixtureRequest
+) -> None:
     if os.geteuid() != 0:
         pytest.skip("not root: cannot act as another user")
-    for parent in [*model.parents][:-1]:
-        if parent.stat().st_uid == 0 and str(parent).startswith("/tmp/"):
-            parent.chmod(parent.stat().st_mode | 0o055)
+    # pytest's own directories are closed to others.
+    apart = tempfile.mkdtemp()
+    request.addfinalizer(lambda: shutil.rmtree(apart))
+    Path(apart).chmod(0o755)
+    model = Path(shutil.copytree(model, f"{apart}/model"))
     (model / name).chmod(0o700)
     code, line = check(model, user=65534)
     assert code == 1
