@@ -102,7 +102,7 @@ def _run(path: Path) -> dict[str, Any]:
         return runpy.run_path(str(path))
     except (Exception, SystemExit) as error:
         if isinstance(error, SyntaxError):
-            raise TargetError(f"{path}: line {error.lineno}: {error.msg}") from None
+            raise TargetError(f"{path}: line {error.lineno}: SyntaxError: {error.msg}") from None
         own = [
             one for one in traceback.extract_tb(error.__traceback__) if one.filename == str(path)
         ]

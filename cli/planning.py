@@ -159,7 +159,7 @@ def apply(
     """Make each node serve what it shall, then verify by a real generation."""
     words = discard_edits or allow_daemon_reload
     kept = saved.load(run, plan_file, words=words) if plan_file else None
-    wishes = kept.wishes_of() if kept else run.wishes()
+    wishes = saved.wishes_of(run, kept) if kept else run.wishes()
     secrets = secrets_of(run, wishes)
     existing = kept.lock_of() if kept else lock_of(run)[0]
     if kept is None and incomplete(existing, wishes.values()):

@@ -81,6 +81,15 @@ def load(run: Run, path: Path, *, words: bool) -> SavedPlan:
     return saved
 
 
+def wishes_of(run: Run, saved: SavedPlan) -> dict[str, Wishes]:
+    """Return the wishes of a saved plan, the values of its environment from the inventory."""
+    own = any(names for one in saved.promises.values() for names in one.environment.values())
+    try:
+        return saved.wishes_of(run.wishes() if own else {})
+    except SavedPlanError as error:
+        raise Stop(Exit.USAGE, str(error)) from None
+
+
 def options_of(saved: SavedPlan, node: str, secrets: Mapping[str, NodeSecrets]) -> Options:
     """Return the lock and the operator's words that a node's saved plan was made with.
 

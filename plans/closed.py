@@ -16,15 +16,6 @@ def check_closed(
     service: Service, wishes: Wishes, survey: Survey, state: ServiceState, found: Findings
 ) -> None:
     """Say what of a service is open, and refuse what cannot be kept apart."""
-    if not known(survey.listeners):
-        found.cautions.append(
-            Caution(
-                "LISTENERS_UNKNOWN",
-                f"who listens on port {service.port} could not be read ({survey.listeners}): if "
-                f"another program has it, {service.name} will not start; see ss -ltnp",
-                service.name,
-            )
-        )
     if not service.read_only:
         found.cautions.append(
             Caution(

@@ -207,7 +207,7 @@ def _check_host_for(service: Service, survey: Survey, state: ServiceState, found
             )
     ours = own_port(state)
     if not known(survey.listeners) and ours != service.port:
-        text = f"who listens on which port could not be read: port {service.port} may be taken"
+        text = f"who listens on which port could not be read ({survey.listeners}): port {service.port} may be taken; see ss -ltnp"
         found.cautions.append(Caution("PORT_UNKNOWN", text, service.name))
     if known(survey.listeners) and ours != service.port:
         for listener in survey.listeners:

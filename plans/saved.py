@@ -3,6 +3,9 @@
 It holds what the plan was made from on the controller (wishes and lock), and
 what it promised. It is applied by making the plan anew from what the node is
 by then: where that promises something else, the kept one is stale.
+
+What may be private is not in it: a secret's source is, and an environment's
+names are; their values are read again where they were read first.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ class Promise(_Record):
     """What the plan of one node was made from, and what it came to."""
 
     wishes: dict[str, Any]
+    environment: dict[str, tuple[str, ...]]  # names of each service's own variables
     discard_edits: bool
     allow_daemon_reload: bool
     changes: tuple[str, ...]  # what people read: a stale plan is told by them
@@ -65,12 +69,31 @@ class SavedPlan(_Record):
         except ValidationError:
             raise SavedPlanError("the lock in it is no lock") from None
 
-    def wishes_of(self) -> dict[str, Wishes]:
-        """Return the wishes that it was made from, by node. Raises SavedPlanError."""
-        try:
-            return {node: read_wishes(one.wishes, node) for node, one in self.promises.items()}
-        except WishesError as error:
-            raise SavedPlanError("; ".join(error.messages)) from None
+    def wishes_of(self, now: Mapping[str, Wishes]) -> dict[str, Wishes]:
+        """Return the wishes that it was made from, by node.
+
+        ``now``: what the inventory says by now, for the environment. Raises SavedPlanError.
+        """
+        found = {}
+        for node, one in self.promises.items():
+            try:
+                wishes = read_wishes(one.wishes, node)
+            except WishesError as error:
+                raise SavedPlanError("; ".join(error.messages)) from None
+            there = {s.name: s.environment for s in now[node].services} if node in now else {}
+            services = []
+            for service in wishes.services:
+                names = one.environment.get(service.name, ())
+                values = there.get(service.name, {})
+                if missing := [name for name in names if name not in values]:
+                    raise SavedPlanError(
+                        f"{node}: a kept plan holds no values of environment, and the inventory "
+                        f"no longer has {', '.join(missing)} of {service.name}"
+                    )
+                own = {name: values[name] for name in names}
+                services.append(service.model_copy(update={"environment": own}))
+            found[node] = wishes.model_copy(update={"services": tuple(services)})
+        return found
 
 
 def saved_plan(
@@ -92,7 +115,8 @@ def saved_plan(
         nodes=documents,
         promises={
             plan.node: Promise(
-                wishes=wishes[plan.node].model_dump(mode="json", exclude_unset=True),
+                wishes=_without_environment(wishes[plan.node]),
+                environment={s.name: tuple(s.environment) for s in wishes[plan.node].services},
                 discard_edits=discard_edits,
                 allow_daemon_reload=allow_daemon_reload,
                 changes=_changes(plan),
@@ -126,8 +150,14 @@ def read_saved(text: str, version: str) -> SavedPlan:
             f"plan again: {MADE_BY}"
         )
     saved.lock_of()
-    saved.wishes_of()
     return saved
+
+
+def _without_environment(wishes: Wishes) -> dict[str, Any]:
+    document = wishes.model_dump(mode="json", exclude_unset=True)
+    for service in document["services"]:
+        service.pop("environment", None)
+    return document
 
 
 def stale(promise: Promise, now: NodePlan) -> str | None:

@@ -55,8 +55,8 @@ def test_an_interrupted_apply_says_what_was_done_and_what_not(tmp_path: Path) ->
     assert code == 130
     for node in ("@fake/a", "@fake/b"):
         assert (
-            f"{node}  done: Fetch the image of chat; interrupted at: Write the deployment of chat; "
-            "not begun: Start chat, Verify chat" in err
+            f"{node}  done: Fetch the image of chat, Fetch and check the weights of chat; interrupted at: Write the deployment of chat; "
+            "not begun: Try CUDA in the image of chat, Start chat, Verify chat" in err
         )
     assert "run the command again" in err
     assert "Traceback" not in err

@@ -188,8 +188,8 @@ def test_a_remove_of_nothing_is_done_and_changes_nothing(tmp_path: Path) -> None
     found = commands("remove", site, "--yes")
     assert [len(ran) for ran in found.values()] == [1]
     asked = run("remove", site)
-    assert asked.code == 130
-    assert "Remove every service" in asked.err
+    assert asked.code == 2
+    assert "add --yes" in asked.err
 
 
 def test_what_nothing_says_to_serve_is_told_how_to(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_replicas_cannot_share_the_one_port_that_is_pinned() -> None:
 @pytest.mark.parametrize("unknown", [ABSENT, Unknown("unreadable", "ss: killed")])
 def test_ports_that_could_not_be_looked_at_are_not_taken_for_free(unknown: Unknown) -> None:
     made = plan(replace(fresh(), listeners=unknown))
-    assert cautions(made) == ["LISTENERS_UNKNOWN"]
+    assert cautions(made) == ["PORT_UNKNOWN"]
     assert made.refusals == ()
 
 

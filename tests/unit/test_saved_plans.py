@@ -32,9 +32,20 @@ WISHES = wishes(CAP)
 def test_a_saved_plan_brings_back_its_wishes_and_its_lock() -> None:
     plan = plan_of(fresh(), WISHES)
     saved = read_saved(kept(plan, WISHES), VERSION)
-    assert saved.wishes_of() == {plan.node: WISHES}
+    assert saved.wishes_of({}) == {plan.node: WISHES}
     assert saved.lock_of() == lock()
     assert saved.nodes == [json.loads(json.dumps(plan.as_dict()))]
+
+
+def test_values_of_an_environment_are_not_kept_and_come_from_the_inventory() -> None:
+    private = wishes({**CAP, "environment": {"NOTE": "private-value"}})
+    plan = plan_of(fresh(), private)
+    text = kept(plan, private)
+    assert "private-value" not in text
+    saved = read_saved(text, VERSION)
+    assert saved.wishes_of({plan.node: private}) == {plan.node: private}
+    with pytest.raises(SavedPlanError, match="no longer has NOTE of chat"):
+        saved.wishes_of({plan.node: WISHES})
 
 
 def test_it_is_not_stale_where_the_node_is_as_it_was() -> None:

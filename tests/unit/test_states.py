@@ -46,7 +46,8 @@ def test_a_service_as_planned_is_ready_without_drift() -> None:
             False,
         ),
         ({"active_state": "failed", "result": "timeout"}, "failed: timeout", True),
-        ({"active_state": "inactive"}, "inactive", False),
+        ({"active_state": "inactive"}, "inactive", True),
+        ({"active_state": "inactive", "deployments": ()}, "inactive", False),
     ],
 )
 def test_a_state_in_words(changes: dict[str, Any], word: str, bad: bool) -> None:
