@@ -10,13 +10,14 @@ CUT_PORT = 2223
 """Port of the sshd that cuts."""
 
 _WRAPPER = r"""#!/bin/sh
-n=$(($(cat /root/cut-count) + 1))
-echo "$n" > /root/cut-count
 printf '%s\n' "$SSH_ORIGINAL_COMMAND" | head -c 80 | tr '\n' ' ' >> /root/cut-commands
 echo >> /root/cut-commands
-number='' when=''
-read -r number when < /root/cut
-[ "$n" = "$number" ] || exec sh -c "$SSH_ORIGINAL_COMMAND"
+when='' name=''
+read -r when name < /root/cut
+case $SSH_ORIGINAL_COMMAND in
+*"${name:-nothing is cut}"*) : > /root/cut ;;
+*) exec sh -c "$SSH_ORIGINAL_COMMAND" ;;
+esac
 exec 3<&0
 case $when in
 before)
@@ -52,23 +53,20 @@ def cut_connections(node: Node) -> None:
         "RuntimeDirectory=sshd\nRuntimeDirectoryPreserve=yes\n"
         "[Install]\nWantedBy=multi-user.target\n",
     )
-    cut_at(node, 0, "")
+    cut_at(node)
     node.run("systemctl daemon-reload && systemctl enable --now sshd-cut")
     node.run(
         f"for i in $(seq 50); do ss -Hltn 'sport = :{CUT_PORT}' | grep -q . && exit; sleep 0.1; done"
     )
 
 
-def cut_at(node: Node, number: int, when: str) -> None:
-    """Cut the next run at its command ``number``: before it runs, once it has begun, once it has
-    ended, or with the program itself killed at the rename of the link; 0 cuts nothing.
+def cut_at(node: Node, when: str = "", name: str = "") -> None:
+    """Cut the next command that has these words: before it runs, once it has begun, once it has
+    ended, or with the program itself killed at the rename of the link. Without a name: none.
 
-    A lock that a run before left is taken away, so that commands have the same numbers.
+    A lock that a run before left is taken away: each run is then as the first one.
     """
-    node.run(
-        f"echo 0 > /root/cut-count; : > /root/cut-commands; echo '{number} {when}' > /root/cut; "
-        f"rm -f {paths.APPLY_LOCK}"
-    )
+    node.run(f": > /root/cut-commands; echo '{when} {name}' > /root/cut; rm -f {paths.APPLY_LOCK}")
 
 
 def commands_until_the_cut(node: Node) -> list[str]:
