@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from facts.records import ABSENT, ServiceState, Survey, known
 from plans import drift, paths
@@ -33,21 +33,28 @@ def own_port(state: ServiceState) -> int | None:
     return int(port) if re.fullmatch("[0-9]{1,5}", port) else None
 
 
+@dataclass(frozen=True)
+class Words:
+    """What the operator gave their word for."""
+
+    discard_edits: bool  # managed files that were edited by hand may be replaced
+    allow_daemon_reload: bool  # also where running containers lose their GPUs by it
+
+
 def difference(
     plan: ServicePlan,
     launch: Launch,
     image: Image,
     survey: Survey,
     state: ServiceState,
-    discard_edits: bool,
-    allow_reload: bool,
+    words: Words,
     found: Findings,
 ) -> ServicePlan:
     name = plan.name
     current = state.current if known(state.current) else None
     previous = state.previous if known(state.previous) else None
     unit, drop_in = unit_file(), drop_in_file(launch)
-    _check_edits(survey, state, (unit, drop_in), discard_edits, launch, found)
+    _check_edits(survey, state, (unit, drop_in), words.discard_edits, launch, found)
 
     number, new, why_key = current or 0, True, None
     files: tuple[PlannedFile, ...] = ()
@@ -111,7 +118,7 @@ def difference(
             )
         )
     if reload or enable:
-        check_reload(survey, name, allow_reload, found)
+        check_reload(survey, name, words.allow_daemon_reload, found)
     if enable:
         found.change(name, "enable", paths.unit_of(name), "it shall start with the node")
 

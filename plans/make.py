@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from facts.records import ServiceState, Survey, known
@@ -16,7 +16,7 @@ from plans.closed import check_closed
 from plans.deadlines import deadlines
 from plans.decision import Decision
 from plans.deployment import Launch
-from plans.difference import difference, own_port
+from plans.difference import Words, difference, own_port
 from plans.drifted import check_drift
 from plans.findings import Findings
 from plans.fit import fit
@@ -34,6 +34,18 @@ from plans.server_yaml import ArgumentRefused, check_words, server_arguments
 from plans.sharing import sharing
 from plans.weights import check_other_models, named_by_arguments, planned_weights
 from plans.wishes import DEFAULT_OUTPUT_CAP, Service, Wishes
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What the plan of a node is made from."""
+
+    survey: Survey
+    wishes: Wishes
+    lock: Lock | None
+    version: str
+    words: Words
+    secrets: NodeSecrets
 
 
 def make_plan(
@@ -56,14 +68,12 @@ def make_plan(
     the controller read them.
     """
     found = Findings()
-    allow = allow_daemon_reload or wishes.allow_daemon_reload
+    words = Words(discard_edits, allow_daemon_reload or wishes.allow_daemon_reload)
+    given = _Given(survey, wishes, lock, version, words, secrets)
     unread_ones = unread(wishes, secrets)
     found.cautions += [Caution("SECRET_UNREAD", sentence) for sentence in unread_ones]
     hub_token = hub_token_change(survey, wishes, secrets, found)
-    plans = [
-        _plan_service(survey, service, wishes, lock, version, discard_edits, allow, secrets, found)
-        for service in wishes.services
-    ]
+    plans = [_plan_service(service, given, found) for service in wishes.services]
     shared = sharing(survey, [(s, p.decision) for s, p in zip(wishes.services, plans, strict=True)])
     found.refusals += shared.refusals
     found.cautions += shared.cautions
@@ -112,17 +122,8 @@ def _reasons(plans: Iterable[ServicePlan]) -> Iterable[str]:
     return said
 
 
-def _plan_service(
-    survey: Survey,
-    service: Service,
-    wishes: Wishes,
-    lock: Lock | None,
-    version: str,
-    discard_edits: bool,
-    allow_reload: bool,
-    secrets: NodeSecrets,
-    found: Findings,
-) -> ServicePlan:
+def _plan_service(service: Service, given: _Given, found: Findings) -> ServicePlan:
+    survey, wishes, lock = given.survey, given.wishes, given.lock
     decision = decide(survey, service, wishes)
     found.refusals += decision.refusals
     found.cautions += decision.cautions
@@ -163,22 +164,14 @@ def _plan_service(
         output_cap=service.output_cap,
         build=_build(survey, service, decision, image.locked, model),
         server=server,
-        version=version,
+        version=given.version,
         other_models=bool(named_by_arguments(service)),
         model_bytes=fits.read_bytes,
         journal_filter=journal_filter(service, survey.systemd_version),
-        secrets=secrets,
+        secrets=given.secrets,
     )
-    return difference(
-        replace(plan, launch=launch),
-        launch,
-        image,
-        survey,
-        state,
-        discard_edits,
-        allow_reload,
-        found,
-    )
+    plan = replace(plan, launch=launch)
+    return difference(plan, launch, image, survey, state, given.words, found)
 
 
 # --- what the node and the wishes must allow
