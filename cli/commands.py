@@ -12,7 +12,7 @@ import click
 from pyinfra.api.host import Host
 
 from cli import report
-from cli.context import NotDeployed, Run, Stop, outcome_document
+from cli.context import Run, Stop, outcome_document
 from cli.exits import Exit
 from cli.keep import write_private
 from cli.locking import lock_of, made_lock
@@ -20,19 +20,17 @@ from cli.options import ALLOW_RELOAD, COMMON, ONE_BOX, with_run
 from cli.planning import apply, plan
 from cli.secrets import hub_token_of, secrets_of
 from deploys.node import (
-    not_deployed,
     remove_from,
     survey_of,
     verify_node,
 )
-from facts.records import Survey
 from facts.survey import raw_survey
 from operations import apply as operations_of_apply
 from operations import service
 from plans import text
 from plans.codes import UnknownCode
 from plans.codes import explain as explain_code
-from plans.deployed import all_deployed
+from plans.deployed import chosen
 from plans.scripts import KEPT_MARK, Take
 from plans.states import ServiceLine, service_lines
 
@@ -111,7 +109,7 @@ def restart(run: Run, only: tuple[str, ...]) -> None:
         found = survey_of(host, None)
         if found is None:
             return
-        for name, one in _chosen(found, only).items():
+        for name, one in chosen(found, only).items():
             service.restarted(name_of_service=name, release=one.release, name=f"Restart {name}")
             service.verified(
                 service=one.service, release=one.release, number=one.number, name=f"Verify {name}"
@@ -132,19 +130,11 @@ def stop(run: Run, only: tuple[str, ...]) -> None:
         found = survey_of(host, None)
         if found is None:
             return
-        for name, one in _chosen(found, only).items():
+        for name, one in chosen(found, only).items():
             service.stopped(name_of_service=name, release=one.release, name=f"Stop {name}")
         operations_of_apply.released(name="Give the apply lock back")
 
     _act(run, register)
-
-
-def _chosen(found: Survey, only: tuple[str, ...]) -> Any:
-    there = all_deployed(found)
-    missing = [name for name in only if name not in there]
-    if missing or not there:
-        raise NotDeployed(not_deployed(missing, there))
-    return {name: one for name, one in there.items() if not only or name in only}
 
 
 def _act(run: Run, register: Any) -> None:

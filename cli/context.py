@@ -23,6 +23,7 @@ from cli.session import Session, session
 from deploys.node import DATA_KEY, wishes_of
 from facts.survey import survey_problem
 from operations.outcomes import Outcome, outcome_of
+from plans.deployed import NotDeployed
 from plans.wishes import Wishes, WishesError
 
 T = TypeVar("T")
@@ -35,10 +36,6 @@ class Stop(Exception):
         super().__init__("; ".join(messages))
         self.code = code
         self.messages = messages
-
-
-class NotDeployed(Exception):
-    """A service that is asked for is not on the node; the text says what is."""
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
@@ -28,7 +28,7 @@ from operations.outcomes import outcome_of
 from operations.remote import say_failed
 from plans import paths
 from plans.clock import clock_cautions
-from plans.deployed import all_deployed
+from plans.deployed import NotDeployed, chosen
 from plans.make import make_plan
 from plans.places import UNITS
 from plans.plan import NodePlan, ServicePlan
@@ -174,28 +174,20 @@ def apply_service(plan: NodePlan, one: ServicePlan) -> None:
         )
 
 
-def not_deployed(missing: Iterable[str], there: Collection[str]) -> str:
-    """Return the sentence for services that are asked for and not there; none is any service."""
-    if not there:
-        return "no service is deployed here"
-    return f"{', '.join(missing)} is not deployed here: there is {', '.join(there)}"
-
-
 def verify_node(host: Host, only: tuple[str, ...] = ()) -> None:
     """Register the verify of every service that is deployed on a node."""
     survey = survey_of(host, None)
     if survey is None:
         return
-    found = all_deployed(survey)
-    missing = [name for name in only if name not in found]
-    if missing or not found:
-        fail(host, not_deployed(missing, found))
+    try:
+        found = chosen(survey, only)
+    except NotDeployed as error:
+        fail(host, str(error))
         return
     for name, one in found.items():
-        if not only or name in only:
-            service.verified(
-                service=one.service, release=one.release, number=one.number, name=f"Verify {name}"
-            )
+        service.verified(
+            service=one.service, release=one.release, number=one.number, name=f"Verify {name}"
+        )
 
 
 def remove_from(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from facts.records import ServiceState, Survey, known
+from plans import paths
 from plans.wishes import Service
 
 
@@ -40,3 +41,31 @@ def all_deployed(survey: Survey) -> dict[str, Deployed]:
     """Return what is deployed on a node, by service name."""
     found = {name: deployed(state) for name, state in sorted(survey.services.items())}
     return {name: one for name, one in found.items() if one is not None}
+
+
+class NotDeployed(Exception):
+    """A service that is asked for is not there, or cannot be told from what is; the text says which."""
+
+
+def chosen(survey: Survey, only: tuple[str, ...]) -> dict[str, Deployed]:
+    """Return the services that are meant: those named, or all. Raises NotDeployed.
+
+    A service whose plan cannot be read is deployed all the same: it is named, never passed over.
+    """
+    there = all_deployed(survey)
+    unread = [
+        name for name, one in survey.services.items() if one.deployments and name not in there
+    ]
+    if hidden := [name for name in unread if not only or name in only]:
+        units = " ".join(paths.unit_of(name) for name in hidden)
+        raise NotDeployed(
+            f"{', '.join(hidden)} is deployed, and {paths.PLAN_JSON} of it cannot be read: apply "
+            f"writes a new one; on the node: sudo systemctl stop {units}"
+        )
+    if not there:
+        raise NotDeployed("no service is deployed here")
+    if missing := [name for name in only if name not in there]:
+        raise NotDeployed(
+            f"{', '.join(missing)} is not deployed here: there is {', '.join(sorted(there))}"
+        )
+    return {name: one for name, one in there.items() if not only or name in only}

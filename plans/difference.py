@@ -56,12 +56,14 @@ def difference(
     unit, drop_in = unit_file(), drop_in_file(launch)
     _check_edits(survey, state, (unit, drop_in), words.discard_edits, launch, found)
 
-    number, new, why_key = current or 0, True, None
+    number, new, why_anew = current or 0, True, None
     files: tuple[PlannedFile, ...] = ()
     if current is not None:
         files = deployment_files(launch, current)
-        why_key = key_change(survey, launch.service, current, _server_yaml(files), launch.secrets)
-        new = why_key is not None or any(not _same(survey, file) for file in files)
+        why_anew = key_change(survey, launch.service, current, _server_yaml(files), launch.secrets)
+        if not written_files(state):
+            why_anew = why_anew or f"{paths.PLAN_JSON} of the current deployment cannot be read"
+        new = why_anew is not None or any(not _same(survey, file) for file in files)
     old = files
     if new:
         number = max(current or 0, previous or 0) + 1
@@ -69,7 +71,7 @@ def difference(
         why = "nothing is deployed yet"
         if current is not None:
             reasons = [_what_differs(survey, old)] if any(not _same(survey, f) for f in old) else []
-            why = "; ".join([*reasons, *([why_key] if why_key else [])])
+            why = "; ".join([*reasons, *([why_anew] if why_anew else [])])
         moved = drift.driver_moved(survey, state)
         if moved is not None:
             why += f"; kernels were built under driver {moved[0]}, and it is {moved[1]} now"
