@@ -124,7 +124,7 @@ def restart(run: Run, only: tuple[str, ...]) -> None:
 @click.option("--service", "only", multiple=True, help="Only this service; may be repeated.")
 @with_run
 def stop(run: Run, only: tuple[str, ...]) -> None:
-    """Stop services: requests in flight are finished first. They start again with the node."""
+    """Stop services: requests in flight are finished first. They start again with the node, and with Docker."""
 
     def register(host: Host) -> None:
         found = survey_of(host, None)

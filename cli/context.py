@@ -28,6 +28,9 @@ from plans.wishes import Wishes, WishesError
 
 T = TypeVar("T")
 
+DEMO = Path(__file__).resolve().parents[1] / "inventories" / "demo.py"
+"""The demonstration inventory that comes with the toolkit."""
+
 
 class Stop(Exception):
     """Ends the command with an exit code; messages say why."""
@@ -65,7 +68,7 @@ class Run:
     @property
     def is_demo(self) -> bool:
         """Whether the target is the demonstration inventory, whose refusals are what it shows."""
-        return Path(self.target).name == "demo.py" and Path(self.target).is_file()
+        return Path(self.target).resolve() == DEMO
 
     @cached_property
     def inventory(self) -> Inventory:

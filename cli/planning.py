@@ -62,6 +62,8 @@ def plan(
 ) -> None:  # fmt: skip
     """Show what apply would do to each node, and why; change nothing."""
     assumed = _assumed(assume)
+    if out is not None and run.data is not None and run.data["services"][0].get("environment"):
+        raise click.UsageError("--out with --env: a kept plan has no values; write an inventory")
     wishes = run.wishes()
     existing, path = lock_of(run)
     options = Options(

@@ -43,6 +43,14 @@ def keep(
         write_private(out, text)
     except OSError as error:
         raise Stop(Exit.FAILED, f"{out} could not be written: {error.strerror}") from None
+    if any(plan.unresolved for plan in plans):
+        run.err.print(
+            f"kept in {out}, to be read: it cannot be applied before the lock is made "
+            f"(sglang-node lock {run.target}) and the plan kept again",
+            markup=False,
+            soft_wrap=True,
+        )
+        return
     run.err.print(
         f"kept in {out}: sglang-node apply {run.target} --plan {out}", markup=False, soft_wrap=True
     )

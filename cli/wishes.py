@@ -25,7 +25,7 @@ def one_box(
     service was given there. HF_ENDPOINT of ``environment``, the hub's own setting for a
     mirror, holds for the box as it does for the lock. Raises click.UsageError.
     """
-    given = {k: v for k, v in options.items() if v not in (None, (), False)}
+    given = {k: v for k, v in options.items() if v is not None and v is not False and v != ()}
     if "model" not in given:
         extra = [k for k in given if k not in NODE_KEYS]
         if extra:

@@ -22,8 +22,8 @@ from plans.wishes import Service
 from releases.log_lines import scan
 from releases.table import get_release
 
-UNSWITCHED = "nothing was switched"
-"""How the switch's last line begins where it touched no service."""
+UNSWITCHED = ("nothing was switched", "the switch is not complete")
+"""How the switch's last word begins where no start is to blame."""
 
 
 @operation()
@@ -158,7 +158,7 @@ def removed(services: tuple[str, ...], take: scripts.Take) -> Generator[Program,
 
     def keep_output(state: State, host: Host, ok: bool, output: CommandOutput) -> bool:
         outcome_of(host).said[""] = tuple(output.stdout_lines)
-        return ok
+        return failing("it was not removed whole")(state, host, ok, output)
 
     yield Program(scripts.remove(services, take, paths.CACHES), "remove", judge=keep_output)
 
@@ -201,8 +201,6 @@ def _why(lines: tuple[str, ...], release: str) -> str:
         if line.startswith("docker: "):
             return line
     for line in lines:
-        if line.startswith(
-            ("the start has failed", "the server ended", "systemd has no job", UNSWITCHED)
-        ):
+        if line.startswith(("the start has failed", "the server ended", "systemd ", *UNSWITCHED)):
             return line
     return "see the lines above"

@@ -12,6 +12,7 @@ from dataclasses import replace
 from plans import paths
 from plans.deadlines import Deadlines
 from plans.decision import Decision
+from plans.reads import read_by_arguments
 from plans.wishes import Service
 
 
@@ -73,6 +74,7 @@ def container_arguments(
     The canary's container gets the same, so that what it proves is true of the server's.
     """
     access = decision.access.arguments if decision.access else ()
+    read = read_by_arguments(service)
     return (
         *access,
         *decision.docker_arguments,
@@ -82,8 +84,11 @@ def container_arguments(
         *(READ_ONLY if service.read_only else ()),
         f"--shm-size={service.shm_size}",
         *(f"--ulimit={name}={value}" for name, value in service.ulimits.model_dump().items()),
+        # Of what an argument names --volume would make a directory where nothing is.
         *(
-            f"--volume={path}:{path}:{'rw' if writable else 'ro'}"
+            f"--mount=type=bind,source={path},target={path},readonly"
+            if path in read
+            else f"--volume={path}:{path}:{'rw' if writable else 'ro'}"
             for path, writable in mounts.items()
         ),
     )

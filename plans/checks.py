@@ -74,6 +74,17 @@ def argument_checks(
         else:
             told = f": {problem.suggestion}" if problem.suggestion else ""
             cautions.append(Caution(code, f"{problem.message}{told}", service.name))
+    share = given.get("mem-fraction-static")
+    if isinstance(share, int | float) and not 0 < share < 1:
+        refusals.append(
+            Refusal(
+                "ARGUMENT_REFUSED",
+                f"mem-fraction-static is {share}",
+                "the part of a GPU's memory for weights and cache, between 0 and 1",
+                f"write such as 0.85 in arguments of {service.name}",
+                service.name,
+            )
+        )
     for defect in defects_touched(entry, given, service.environment, "image"):
         if defect.severity == "refuse":
             refusals.append(

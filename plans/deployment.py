@@ -68,6 +68,7 @@ class Launch:
     server: Mapping[str, Any]  # arguments for server.yaml
     version: str  # of the toolkit
     other_models: bool = False  # its arguments name models in the hub's cache
+    read_paths: tuple[str, ...] = ()  # of the node, that its arguments name
     model_bytes: int | None = None  # of the weights that a start reads; None: not known
     journal_filter: str | None = None  # of lines that hold a key; None: none, or no such systemd
     secrets: NodeSecrets = field(default=NONE, compare=False)
@@ -109,7 +110,11 @@ def drop_in_file(launch: Launch) -> PlannedFile:
         "drop-in.conf.j2",
         service=launch.service.name,
         unit=paths.unit_of(launch.service.name),
-        mounts=sorted({paths.DEPLOYMENTS, *container_paths(launch)}),
+        # Not the build's own directory: with a new model nothing may move in /etc/systemd.
+        mounts=sorted(
+            {paths.DEPLOYMENTS, launch.wishes.paths.caches, *container_paths(launch)}
+            - {launch.cache_directory, *launch.read_paths}
+        ),
         burst=START_BURST,
         pause=RESTART_PAUSE,
         start_limit=limits.start_limit,
@@ -129,6 +134,8 @@ def container_paths(launch: Launch) -> dict[str, bool]:
         seen[launch.service.model] = False
     if not launch.service.is_local or launch.other_models:
         seen[launch.wishes.paths.weights] = False
+    for path in launch.read_paths:
+        seen.setdefault(path, False)
     return seen
 
 
@@ -179,6 +186,8 @@ def deployment_files(launch: Launch, number: int) -> tuple[PlannedFile, ...]:
         "SGLANG_DEPLOYMENT": str(number),
         "SGLANG_BUILD": launch.build.key,
         "SGLANG_KERNELS": launch.cache_directory,
+        # For a remove, which knows no inventory.
+        "SGLANG_WEIGHTS": "" if service.is_local else launch.wishes.paths.weights,
         "SGLANG_IMAGE": launch.image,
         "SGLANG_IMAGE_TAG": decision.image or "",
         "SGLANG_MODEL": service.model,

@@ -66,7 +66,9 @@ def difference(
         new = why_anew is not None or any(not _same(survey, file) for file in files)
     old = files
     if new:
-        number = max(current or 0, previous or 0) + 1
+        # Where no link says which runs, none that is there may be written over.
+        there = state.deployments if current is None else ()
+        number = max((current or 0, previous or 0, *there)) + 1
         files = deployment_files(launch, number)
         why = "nothing is deployed yet"
         if current is not None:
@@ -152,6 +154,7 @@ def difference(
             invocation=state.invocation_id if known(state.invocation_id) else "",
             sums={file.path: _sum(survey, file.path) for file in replaced},
             port_free=None if own_port(state) == launch.service.port else launch.service.port,
+            steady=state.active_state != "activating",
         ),
     )
 
@@ -237,14 +240,20 @@ def _check_edits(
     found: Findings,
 ) -> None:
     """Refuse where a file is neither as we wrote it nor as it should become: someone edited it."""
-    written = written_files(state)
+    written: dict[str, str | None] = dict(written_files(state))
     wanted = {file.path: file.sha256 for file in planned}
+    for file in planned:
+        # Of one that is there and that no plan tells of, nobody knows who wrote it.
+        written.setdefault(file.path, None)
     for path, sha256 in written.items():
         there = survey.files.get(path)
         if there is None or not known(there.sha256) or there.sha256 in (sha256, wanted.get(path)):
             continue
         if path == paths.UNIT and _written_by_another(survey, path, there.sha256):
             continue
+        said = "is not as it was written (edited by hand)"
+        if sha256 is None:
+            said = "is there, and no deployment says that the toolkit wrote it so"
         if discard_edits:
             found.cautions.append(
                 Caution(
@@ -255,7 +264,7 @@ def _check_edits(
         found.refuse(
             "FILE_EDITED",
             state.name,
-            f"{path} is not as it was written (edited by hand)",
+            f"{path} {said}",
             "a managed file as the toolkit wrote it",
             f"keep the edit as a drop-in (systemctl edit {paths.unit_of(state.name)}) or in the "
             "inventory, then apply with --discard-edits",

@@ -186,12 +186,13 @@ def port_taken_over(survey: Survey, state: ServiceState, address: str = "") -> L
     for one in survey.listeners:
         if str(one.port) != port or not known(one.process) or one.process in OF_DOCKER:
             continue
-        if _overlap(one.address, ours):
+        if overlap(one.address, ours):
             return one
     return None
 
 
-def _overlap(one: str, other: str) -> bool:
+def overlap(one: str, other: str) -> bool:
+    """Say whether a listener at one address keeps another from the same port at the other."""
     try:
         addresses = [
             ipaddress.ip_address(text.strip("[]").partition("%")[0]) for text in (one, other)

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from facts.records import ABSENT, Gpu, Host, MigDevice, Survey, Unknown, known
 from plans.hostdata import host_data, limit
+from plans.ours import ours_on
 from plans.refusals import Caution, Refusal
 from plans.rules import GpuClass
 from plans.wishes import Service
@@ -323,7 +324,6 @@ def _count(value: Any) -> int:
 def cautions_of(chosen: tuple[Chosen, ...], survey: Survey, service: str) -> list[Caution]:
     """Return what the operator should know about the GPUs that a service uses."""
     cautions = []
-    ours = _ours_runs(survey)
     for one in chosen:
         gpu = one.gpu
         if capability_is_assumed(gpu):
@@ -335,7 +335,7 @@ def cautions_of(chosen: tuple[Chosen, ...], survey: Survey, service: str) -> lis
                     service,
                 )
             )
-        if busy := _used_by_others(gpu, ours):
+        if busy := _used_by_others(gpu, ours_on(survey, gpu)):
             cautions.append(Caution("GPU_IN_USE", f"{one.text}: {busy}", service))
         license_status = gpu.license_status
         if known(license_status) and license_status.startswith("Unlicensed"):
@@ -387,13 +387,6 @@ def _unread(gpu: Gpu) -> tuple[str, ...]:
         for name, value in values.items()
         if isinstance(value, Unknown)
         and (value.why in bad or (name == "MIG mode" and value.why == "absent"))
-    )
-
-
-def _ours_runs(survey: Survey) -> bool:
-    return any(
-        known(one.active_state) and one.active_state in ("active", "activating", "deactivating")
-        for one in survey.services.values()
     )
 
 

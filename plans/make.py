@@ -17,6 +17,7 @@ from plans.deadlines import deadlines
 from plans.decision import Decision
 from plans.deployment import Launch
 from plans.difference import Words, difference, own_port
+from plans.drift import overlap
 from plans.drifted import check_drift
 from plans.findings import Findings
 from plans.fit import fit
@@ -27,12 +28,17 @@ from plans.locked import locked_image, locked_model, model_in
 from plans.network import beside_the_firewall
 from plans.places import place_findings
 from plans.plan import ChangeKind, NodePlan, ServicePlan
+from plans.reads import read_by_arguments
 from plans.refusals import Caution
 from plans.runtime import decide
 from plans.secrets import NONE, NodeSecrets
 from plans.server_yaml import ArgumentRefused, check_words, server_arguments
 from plans.sharing import sharing
-from plans.weights import check_other_models, named_by_arguments, planned_weights
+from plans.weights import (
+    check_other_models,
+    named_by_arguments,
+    planned_weights,
+)
 from plans.wishes import DEFAULT_OUTPUT_CAP, Service, Wishes
 
 
@@ -73,10 +79,18 @@ def make_plan(
     unread_ones = unread(wishes, secrets)
     found.cautions += [Caution("SECRET_UNREAD", sentence) for sentence in unread_ones]
     hub_token = hub_token_change(survey, wishes, secrets, found)
+    wanted = {service.name for service in wishes.services}
     plans = [_plan_service(service, given, found) for service in wishes.services]
     shared = sharing(survey, [(s, p.decision) for s, p in zip(wishes.services, plans, strict=True)])
     found.refusals += shared.refusals
     found.cautions += shared.cautions
+    for name, state in sorted(survey.services.items()):
+        if name not in wanted and known(state.current):
+            text = (
+                f"{name} is deployed here and is not in the inventory: it keeps its GPUs and its port; "
+                f"to take it away: sglang-node remove {survey.node} --service {name}"
+            )
+            found.cautions.append(Caution("SERVICE_LEFT", text))
     if found.changes:
         refused, said = place_findings(survey, wishes)
         found.refusals += refused
@@ -124,10 +138,13 @@ def _reasons(plans: Iterable[ServicePlan]) -> Iterable[str]:
 
 def _plan_service(service: Service, given: _Given, found: Findings) -> ServicePlan:
     survey, wishes, lock = given.survey, given.wishes, given.lock
-    decision = decide(survey, service, wishes)
+    names = {one.name for one in wishes.services}
+    # What a service that is not wanted holds does not come free.
+    kept = replace(survey, services={n: s for n, s in survey.services.items() if n in names})
+    decision = decide(kept, service, wishes)
     found.refusals += decision.refusals
     found.cautions += decision.cautions
-    fits = fit(survey, service, decision, model_in(lock, service))
+    fits = fit(kept, service, decision, model_in(lock, service))
     found.refusals += fits.refusals
     found.cautions += fits.cautions
     plan = ServicePlan(service.name, decision, fit=fits)
@@ -140,7 +157,9 @@ def _plan_service(service: Service, given: _Given, found: Findings) -> ServicePl
     model = locked_model(service, lock, found)
     check_other_models(service, wishes, survey, found)
     plan = replace(plan, weights=planned_weights(service, wishes, model, survey, found))
-    if service.output_cap is None:
+    # An embedding or a score is no text: it has no length to be limited.
+    cap = service.output_cap or (None if service.kind == "generate" else 1)
+    if cap is None:
         found.refuse(
             "UNBOUNDED_STOP",
             service.name,
@@ -160,12 +179,13 @@ def _plan_service(service: Service, given: _Given, found: Findings) -> ServicePl
         wishes=wishes,
         decision=decision,
         image=image.run,
-        limits=deadlines(service, service.output_cap),
-        output_cap=service.output_cap,
+        limits=deadlines(service, cap),
+        output_cap=cap,
         build=_build(survey, service, decision, image.locked, model),
         server=server,
         version=given.version,
         other_models=bool(named_by_arguments(service)),
+        read_paths=read_by_arguments(service),
         model_bytes=fits.read_bytes,
         journal_filter=journal_filter(service, survey.systemd_version),
         secrets=given.secrets,
@@ -204,7 +224,7 @@ def _check_host_for(service: Service, survey: Survey, state: ServiceState, found
         found.cautions.append(Caution("PORT_UNKNOWN", text, service.name))
     if known(survey.listeners) and ours != service.port:
         for listener in survey.listeners:
-            if listener.port == service.port:
+            if listener.port == service.port and overlap(listener.address, service.address):
                 who = listener.process if known(listener.process) else "a process"
                 pid = f" (pid {listener.pid})" if known(listener.pid) else ""
                 found.refuse(

@@ -46,13 +46,18 @@ def sentences(error: ValidationError, data: Mapping[Any, Any], model: type[BaseM
                 text = str(one["ctx"]["error"])
                 lines.append(f"{key}: {text}" if key else text)
             case kind:
-                shown = repr(one.get("input"))
+                shown = "what it is" if _private(place, one) else repr(one.get("input"))
                 shown = shown if len(shown) <= 60 else shown[:57] + "..."
                 told = WRITE.get(kind, f"{one['msg'][0].lower()}{one['msg'][1:]}")
                 if kind == "string_pattern_mismatch" and place[-1] == "shm_size":
                     told = "write a size, such as 32g"
                 lines.append(f"{key}: is {shown}: {told}")
     return list(dict.fromkeys(lines))
+
+
+def _private(place: Place, one: Mapping[str, Any]) -> bool:
+    # Where a secret's place is asked for, somebody may have written the secret.
+    return "secrets" in place or "@" in str(one.get("input"))
 
 
 def _key(place: Place, data: Mapping[Any, Any]) -> str:

@@ -11,6 +11,13 @@ from pydantic import AfterValidator
 from locks.references import is_revision
 
 
+def without_user(image: str | None) -> str | None:
+    """Return an image's reference. Raises ValueError, which never shows it, where it has a user."""
+    if image is not None and re.match(r"[^/]*@[^/]*/", image):
+        raise ValueError("holds a user or password: leave it out, and log in with docker login")
+    return image
+
+
 def absolute(value: str) -> str:
     """Return an absolute path on a node in its plain form. Raises ValueError for another."""
     path = PurePosixPath(value)

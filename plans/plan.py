@@ -64,6 +64,9 @@ class Guard:
     invocation: str
     sums: Mapping[str, str]  # path -> SHA-256 of what will be replaced, "absent" where nothing is
     port_free: int | None  # a port that nobody may have taken meanwhile
+    # Whether main process and invocation are compared: what starts and fails again and again
+    # has others by the time that its mend is switched to.
+    steady: bool = True
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,12 @@ from plans.decision import Decision
 from plans.gpus import Chosen, gpu_class, wanted_gpus
 from plans.hostdata import limit
 from plans.memory import GIB, MIB
+from plans.ours import ours_on
 from plans.refusals import Caution
 from plans.wishes import Service
 
 UNIFIED = ("spark", "tegra")
 """Classes of GPUs that have no memory of their own."""
-
-_RUNNING = ("active", "activating", "deactivating", "reloading")
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def _room(survey: Survey, one: Chosen) -> Room | str:
     size = one.gpu.memory_total_mib
     if not known(size) or not size:
         return f"the memory of {one.text} is {size}"
-    ours = _ours_runs(survey)
+    ours = ours_on(survey, one.gpu)
     least = int(limit("BUSY_MIB"))
     others = [
         each for each in one.gpu.processes if not (ours and re.search("sglang|python", each.name))
@@ -93,21 +92,6 @@ def _named(process: GpuProcess) -> str:
     return f"{process.name} (pid {process.pid}{memory})"
 
 
-def _ours_runs(survey: Survey) -> bool:
-    """Say whether a server of ours holds memory now.
-
-    Which process of a GPU is which service's cannot be told from a survey: while one of ours
-    runs, every SGLang or Python process is taken for it, and what it holds for what comes free.
-    """
-    services = any(
-        known(one.active_state) and one.active_state in _RUNNING for one in survey.services.values()
-    )
-    containers = survey.docker.containers
-    return services or any(
-        name.startswith("sglang-") and state == "running" for name, state in containers.items()
-    )
-
-
 def _host(survey: Survey, one: Chosen) -> Room | str:
     host = survey.host
     total, available = host.memory_total_bytes, host.memory_available_bytes
@@ -127,7 +111,7 @@ def _host(survey: Survey, one: Chosen) -> Room | str:
         if known(swap)
         else f"swap is {swap}"
     )
-    others = total - available if known(available) and not _ours_runs(survey) else None
+    others = total - available if known(available) and not ours_on(survey, one.gpu) else None
     return Room(
         one.text,
         total,

@@ -81,7 +81,8 @@ def state_word(state: ServiceState) -> tuple[str, bool]:
     if active == "failed":
         return f"failed{result}", True
     # It shall serve: stopped by hand, it is where somebody left it, and not well.
-    return f"{active}", active == "inactive" and bool(state.deployments)
+    # Unknown is never well.
+    return f"{active}", not known(active) or (active == "inactive" and known(state.current))
 
 
 def drifted(survey: Survey, state: ServiceState) -> list[str]:

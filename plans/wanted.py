@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from plans.wishes import Wishes
-from releases.table import get_release, releases_for
+from releases.table import UnknownRelease, get_release, releases_for
 
 
 def images_wanted(all_wishes: Iterable[Wishes]) -> tuple[str, ...]:
     """Return the image tags that these wishes may come to, each once, sorted.
 
     Where no release is named it depends on a node's driver: the newest image
-    of each CUDA family is wanted then. Raises UnknownRelease.
+    of each CUDA family is wanted then.
     """
     wanted: set[str] = set()
     for wishes in all_wishes:
@@ -21,7 +22,9 @@ def images_wanted(all_wishes: Iterable[Wishes]) -> tuple[str, ...]:
             if image is not None:
                 wanted.add(image)
             elif release is not None:
-                wanted |= {one.tag for one in get_release(release).images}
+                # A release that nobody knows has no image: the plan of its node refuses it.
+                with suppress(UnknownRelease):
+                    wanted |= {one.tag for one in get_release(release).images}
             else:
                 for family in ("cuda13", "cu129"):
                     of_family = releases_for(family)

@@ -26,7 +26,7 @@ from locks.references import is_hub_name
 from plans import paths
 from plans.hub import Hub
 from plans.messages import sentences
-from plans.names import AbsolutePath, Revision, absolute
+from plans.names import AbsolutePath, Revision, absolute, without_user
 from plans.sources import Keyed, Secrets, put_aside
 
 DEFAULT_OUTPUT_CAP = 16384
@@ -96,6 +96,14 @@ class Registry(_Model):
     mirrors: dict[str, str] = {}
     insecure: tuple[str, ...] = ()
 
+    @field_validator("mirrors", mode="before")
+    @classmethod
+    def _no_password(cls, value: Any) -> Any:
+        # It would stand in kept plans; said here without it.
+        if isinstance(value, Mapping) and any("@" in str(url) for url in value.values()):
+            raise ValueError("holds a user or password: leave it out, and log in with docker login")
+        return value
+
 
 class Service(Keyed, _Model):
     """One ``sglang serve`` under systemd."""
@@ -111,11 +119,12 @@ class Service(Keyed, _Model):
     gpus: Literal["all"] | tuple[int | str, ...] = "all"
     arguments: dict[str, Any] = {}
     environment: dict[str, str] = {}
-    output_cap: Count | None = None
-    tokens_per_second: Annotated[float, BeforeValidator(_not_bool), Field(gt=0)] = (
+    # Far above any model's context, far below what makes no deadline any more.
+    output_cap: Annotated[Count, Field(le=100_000_000)] | None = None
+    tokens_per_second: Annotated[float, BeforeValidator(_not_bool), Field(ge=0.01, le=1e6)] = (
         DEFAULT_TOKENS_PER_SECOND
     )
-    queue_wait: Annotated[float, BeforeValidator(_not_bool), Field(ge=0)] = 60.0
+    queue_wait: Annotated[float, BeforeValidator(_not_bool), Field(ge=0, le=7 * 24 * 3600)] = 60.0
     silence_limit: Seconds = 900.0
     start_limit: Seconds = 3600.0
     release: str | None = None
@@ -141,6 +150,10 @@ class Service(Keyed, _Model):
     def _model_is_hub_id_or_path(cls, value: str) -> str:
         if value.startswith("/"):
             return absolute(value)
+        if "@" in value:
+            raise ValueError(
+                "holds an @: write a model of the hub (Qwen/Qwen3-8B), without user or key"
+            )
         if value.startswith((".", "~")) or not is_hub_name(value):
             raise ValueError(
                 f"is {value!r}: write a model of the hub (Qwen/Qwen3-8B) or an absolute path on the node"
@@ -160,6 +173,11 @@ class Service(Keyed, _Model):
             raise ValueError(
                 f"is {value!r}: write an IP address, 127.0.0.1 for this node alone"
             ) from None
+
+    @field_validator("image")
+    @classmethod
+    def _image(cls, value: str | None) -> str | None:
+        return without_user(value)
 
     @field_validator("served_name")
     @classmethod
@@ -256,6 +274,11 @@ class Wishes(_Model):
     cu129_override: bool = False
     unsupported: bool = False
     allow_daemon_reload: bool = False
+
+    @field_validator("image")
+    @classmethod
+    def _image(cls, value: str | None) -> str | None:
+        return without_user(value)
 
     @model_validator(mode="after")
     def _services_apart(self) -> Wishes:

@@ -5,7 +5,8 @@ property() {
 }
 
 log_of() {
-    journalctl --unit="$1" _SYSTEMD_INVOCATION_ID="$2" -o cat --no-pager 2>/dev/null
+    # Its end alone: weeks of access lines would take minutes to read.
+    journalctl --unit="$1" _SYSTEMD_INVOCATION_ID="$2" -n 2000 -o cat --no-pager 2>/dev/null
 }
 
 # last_lines UNIT: the end of its log, for whoever looks why it did not start. SGLang logs its
@@ -43,8 +44,9 @@ follow_stop() {
 follow_start() {
     said_='' idle_=0
     while :; do
-        state_=$(property ActiveState "$1") sub_=$(property SubState "$1")
-        run_=$(property InvocationID "$1") text_=$(property StatusText "$1")
+        # The invocation first: the state that is read after it is never an older one's.
+        run_=$(property InvocationID "$1") state_=$(property ActiveState "$1")
+        sub_=$(property SubState "$1") text_=$(property StatusText "$1")
         if [ "$run_" = "$2" ] && [ "$state_" != failed ]; then
             # The job has not begun yet; where there is none, it never will.
             [ -n "$(property Job "$1" | sed 's/^0$//')" ] && idle_=0 || idle_=$((idle_ + 1))

@@ -55,7 +55,7 @@ def test_a_bootstrap_ends_with_a_server_that_generates(site: Site, node: Node) -
     ran = site.pyinfra("bootstrap", "-y")
     assert ran.code == 0
     # The image is there already; the rest had to be done.
-    assert totals(ran) == ["4", "3", "-", "1"]
+    assert totals(ran) == ["7", "6", "-", "1"]
     assert show(node, UNIT, "ActiveState") == {"ActiveState": "active"}
     assert '"ready, and it generates"' in node.read(
         "/var/lib/sglang/deployments/chat/1/record.json"
@@ -66,7 +66,7 @@ def test_a_second_bootstrap_changes_nothing(site: Site, node: Node) -> None:
     before = show(node, UNIT, "MainPID", "InvocationID")
     ran = site.pyinfra("bootstrap", "-y")
     assert ran.code == 0
-    assert totals(ran) == ["3", "-", "-", "3"]
+    assert totals(ran) == ["5", "-", "-", "5"]
     assert show(node, UNIT, "MainPID", "InvocationID") == before
 
 

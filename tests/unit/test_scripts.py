@@ -186,11 +186,12 @@ def test_the_switch_compares_everything_the_plan_was_made_from() -> None:
 def test_a_switch_does_only_what_the_plan_says() -> None:
     new = scripts.switch(one(plan()))
     assert "systemctl daemon-reload" in new
-    assert "systemctl --quiet enable" in new
+    assert "systemctl --quiet --no-reload enable" in new
     assert "--no-block start" in new
     again = scripts.switch(one(plan(converged(), wishes(CAP | {"shm_size": "1g"}))))
     assert "daemon-reload" not in again
-    assert "enable" not in again
+    # It costs nothing, and brings a link that a newer unit has: no reload comes of it.
+    assert "--no-reload enable" in again
     assert "--no-block restart" in again
 
 
@@ -206,7 +207,7 @@ def test_no_secret_is_in_a_program_but_the_one_that_writes_it() -> None:
 @pytest.mark.parametrize("name", ["switch-new", "switch-changed", "switch-waits"])
 def test_a_switch_that_nobody_reads_any_more_goes_on_to_the_start(name: str) -> None:
     text = PROGRAMS[name]
-    begins, ends = text.index("trap '' HUP PIPE"), text.index("trap - HUP PIPE")
+    begins, ends = text.index("trap '' HUP INT TERM PIPE"), text.rindex("\nheeds\n")
     changes = [text.index(word) for word in ("mv -fT", "systemctl daemon-reload") if word in text]
     changes += [text.rindex("systemctl --no-block")] if "systemctl --no-block" in text else []
     assert all(begins < place < ends for place in changes)

@@ -47,7 +47,8 @@ def test_a_service_as_planned_is_ready_without_drift() -> None:
         ),
         ({"active_state": "failed", "result": "timeout"}, "failed: timeout", True),
         ({"active_state": "inactive"}, "inactive", True),
-        ({"active_state": "inactive", "deployments": ()}, "inactive", False),
+        ({"active_state": "inactive", "current": ABSENT}, "inactive", False),
+        ({"active_state": Unknown("unreadable", "timeout")}, "unreadable (timeout)", True),
     ],
 )
 def test_a_state_in_words(changes: dict[str, Any], word: str, bad: bool) -> None:
