@@ -223,7 +223,7 @@ def test_a_controller_that_is_killed_in_any_phase_leaves_a_node_that_is_applied_
     assert serving(node) == before
 
     third = started(site, user="alice")
-    until(third, "Start chat")
+    until(third, "Restart chat")
     node.run(f"for i in $(seq 100); do [ -s {LOCK} ] && exit; sleep 0.1; done; exit 1")
     wait_for(node, UNIT, ActiveState="activating")
     # While it runs, another apply is told whose it is and since when, and does nothing.

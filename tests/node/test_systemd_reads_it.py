@@ -92,7 +92,8 @@ def test_without_the_nvidia_runtime_docker_says_why_it_gives_no_gpu(
     site: Site, old_node: Node
 ) -> None:
     ran = site.tool("apply", "--json")
-    assert ran.code == 1
+    assert ran.code == 3
+    assert "TOOLKIT_MISSING" in ran.out
     assert "docker run --gpus: Docker's CDI is off" in ran.out
     words = old_node.read("/var/lib/sglang/deployments/chat/1/launch.env")
     (uuid,) = (gpu["uuid"] for gpu in gpus("one_l4_580"))

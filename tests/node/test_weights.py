@@ -81,11 +81,8 @@ def test_a_gated_hub_is_one_sentence_and_nothing_is_changed(site: Site, node: No
     assert node.run("docker ps -aq").stdout == ""
 
 
-def test_a_hub_model_is_fetched_through_a_break_and_served_offline(
-    site: Site, node: Node, hub: Hub
-) -> None:
-    node.run("mkdir -p /etc/sglang/credentials && chmod 700 /etc/sglang/credentials")
-    node.put("/etc/sglang/credentials/hub-token", TOKEN + "\n", 0o600)
+def test_a_hub_model_is_fetched_through_a_break_and_served_offline(site: Site, hub: Hub) -> None:
+    site.data["secrets"] = {"hub_token": {"env": "HF_TOKEN"}}
     ran = site.tool("apply", "-v")
     assert ran.code == 0
     assert "6 of 6 files, " in ran.out + ran.err
