@@ -66,8 +66,9 @@ def difference(
         new = why_anew is not None or any(not _same(survey, file) for file in files)
     old = files
     if new:
-        # Where no link says which runs, none that is there may be written over.
-        there = state.deployments if current is None else ()
+        # Where it runs and no link says from which, none that is there may be written over.
+        runs = known(state.active_state) and state.active_state not in ("inactive", "failed")
+        there = state.deployments if current is None and runs else ()
         number = max((current or 0, previous or 0, *there)) + 1
         files = deployment_files(launch, number)
         why = "nothing is deployed yet"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from facts.records import (
+from facts.records import ABSENT, (
     ABSENT,
     Answer,
     Listener,
@@ -383,3 +383,10 @@ def test_a_port_of_a_launch_that_is_no_number_is_nobodys() -> None:
 def fresh_with(listener: Listener) -> Survey:
     """Return the survey of a new node on which something listens."""
     return replace(fresh(), listeners=(listener,))
+
+
+def test_what_runs_is_not_written_over_where_its_link_is_lost() -> None:
+    lost: dict[str, Any] = {"current": ABSENT, "previous": ABSENT, "deployments": (1, 2, 3)}
+    assert one(plan(with_state(converged(), **lost))).number == 4
+    # What never ran, such as one whose canary failed, is.
+    assert one(plan(with_state(converged(), **lost, active_state="inactive"))).number == 1
