@@ -182,11 +182,13 @@ def port_taken_over(survey: Survey, state: ServiceState, address: str = "") -> L
     port = state.launch.get("SGLANG_PORT", "")
     if state.active_state not in RUNS or not known(survey.listeners):
         return None
+    # On the host's network it is the server itself that listens.
+    servers = ("sglang", "python") if "SGLANG_SCHEDULER_PORT" in state.launch else ()
     ours = address or state.launch.get("SGLANG_ADDRESS", "")
     for one in survey.listeners:
         if str(one.port) != port or not known(one.process) or one.process in OF_DOCKER:
             continue
-        if overlap(one.address, ours):
+        if overlap(one.address, ours) and not one.process.startswith(servers):
             return one
     return None
 

@@ -11,6 +11,7 @@ import pytest
 
 from facts.records import ABSENT, Listener, LocalImage, Survey, Unknown
 from plans import drift, paths
+from plans.drift import port_taken_over
 from plans.states import drifted
 from tests.unit.deployments import (
     CAP,
@@ -250,6 +251,14 @@ def test_a_listener_that_does_not_take_our_port_is_no_drift(listener: Listener) 
     node = listening(running(), listener)
     assert told(node) == []
     assert plan(node).converged
+
+
+@pytest.mark.parametrize(("process", "taken"), [("sglang", False), ("nginx", True)])
+def test_on_the_host_s_network_the_server_itself_listens(process: str, taken: bool) -> None:
+    node = listening(running(), Listener("127.0.0.1", 30000, 99, process))
+    launch = {**node.services["chat"].launch, "SGLANG_SCHEDULER_PORT": "22000"}
+    state = replace(node.services["chat"], launch=launch)
+    assert (port_taken_over(node, state) is not None) == taken
 
 
 def listening(node: Survey, listener: Listener) -> Survey:

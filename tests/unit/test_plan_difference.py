@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from facts.records import ABSENT, (
+from facts.records import (
     ABSENT,
     Answer,
     Listener,
