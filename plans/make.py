@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,6 +35,7 @@ from plans.runtime import decide
 from plans.secrets import NONE, NodeSecrets
 from plans.server_yaml import ArgumentRefused, check_words, server_arguments
 from plans.sharing import sharing
+from plans.storage import storage_cautions
 from plans.weights import (
     check_other_models,
     named_by_arguments,
@@ -152,6 +154,7 @@ def _plan_service(service: Service, given: _Given, found: Findings) -> ServicePl
 
     _check_host_for(service, survey, state, found)
     check_closed(service, wishes, survey, state, found)
+    found.cautions += storage_cautions(survey, wishes, service, decision.release)
     server = _check_wishes_for(service, decision, lock, survey, found)
     image = locked_image(service, decision, lock, survey, found)
     model = locked_model(service, lock, found)
@@ -241,7 +244,7 @@ def _check_host_for(service: Service, survey: Survey, state: ServiceState, found
 def _check_wishes_for(
     service: Service, decision: Decision, lock: Lock | None, survey: Survey, found: Findings
 ) -> Mapping[str, Any] | None:
-    if service.address not in ("127.0.0.1", "::1") and service.api_key is None:
+    if not ipaddress.ip_address(service.address).is_loopback and service.api_key is None:
         found.cautions.append(
             Caution(
                 "OPEN_WITHOUT_KEY",
