@@ -7,6 +7,7 @@ stands in an argument list, and a connection that is cut leaves systemd at work.
 from __future__ import annotations
 
 import base64
+import ipaddress
 import json
 from dataclasses import dataclass
 
@@ -185,6 +186,7 @@ def switch(plan: ServicePlan) -> str:
         number=plan.number,
         guard=plan.guard,
         replaced=[(file, plan.guard.sums[file.path]) for file in replaced],
+        meeting=_meeting(plan.launch.service),
         own_directories=_text("own-directories.sh"),
         caches=plan.launch.wishes.paths.caches,
         cache_directory=plan.launch.cache_directory,
@@ -197,6 +199,14 @@ def switch(plan: ServicePlan) -> str:
         refusal_mark=REFUSAL_MARK,
         watch=_text("watch.sh"),
     )
+
+
+def _meeting(service: Service) -> tuple[str, ...]:
+    """Return the listeners, as ss prints them, that keep a service from its port; none: all do."""
+    if ipaddress.ip_address(service.address).is_unspecified:
+        return ()
+    addresses = (arguments.bracketed(service.address), "*", "0.0.0.0", "[::]")
+    return tuple(f"{one}:{service.port}" for one in addresses)
 
 
 def control(verb: str, service: str) -> str:

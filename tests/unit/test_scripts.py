@@ -195,6 +195,13 @@ def test_a_switch_does_only_what_the_plan_says() -> None:
     assert "--no-block restart" in again
 
 
+def test_a_port_is_taken_only_by_a_listener_that_meets_the_service_s_address() -> None:
+    text = scripts.switch(one(plan()))
+    assert "| grep -xF -e 127.0.0.1:30000 -e '*:30000' -e 0.0.0.0:30000 -e '[::]:30000'" in text
+    everywhere = scripts.switch(one(plan(wanted=wishes(CAP | {"address": "0.0.0.0"}))))
+    assert "grep -xF" not in everywhere
+
+
 def test_no_secret_is_in_a_program_but_the_one_that_writes_it() -> None:
     wanted = wishes(CAP | {"environment": {"PRIVATE_NOTE": "hf_secret"}})
     made = one(plan(fresh(), wanted))
