@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import sys
@@ -39,6 +40,12 @@ for _command in commands.ALL:
     cli.add_command(_command)
 
 
+def document(text: str, code: str = "USAGE") -> None:
+    """Print the one document that --json promises, where a command ended before it had any."""
+    if "--json" in sys.argv[1:]:
+        click.echo(json.dumps({"nodes": [], "error": {"code": code, "text": text}}))
+
+
 def run() -> None:
     """Run the command line and end the process with its exit code."""
     # Into this greenlet, whichever runs: else gevent prints a traceback of the one it met.
@@ -52,9 +59,11 @@ def run() -> None:
     except Stop as stop:
         for message in stop.messages:
             click.echo(message, err=True)
+        document("; ".join(stop.messages))
         sys.exit(int(stop.code))
     except TargetError as error:
         click.echo(str(error), err=True)
+        document(str(error))
         sys.exit(int(Exit.USAGE))
     except click.ClickException as error:
         error.show()
@@ -70,4 +79,6 @@ def run() -> None:
         for line in interrupt.lines if isinstance(interrupt, Interrupted) else ():
             click.echo(line, err=True)
         click.echo("interrupted: what systemd was told goes on; run the command again", err=True)
+        lines = interrupt.lines if isinstance(interrupt, Interrupted) else ()
+        document("; ".join(["interrupted", *lines]), "INTERRUPTED")
         sys.exit(int(Exit.INTERRUPTED))

@@ -44,7 +44,7 @@ def why_unreachable(host: Host, error: str) -> str:
             f"{user}@{address}" if user else address,
         ]
     )
-    text = f"could not be reached: {error}"
+    text = f"could not be reached: {error.rstrip('.')}."
     if "does not match" in error:
         return (
             f"{text} It shows another host key than known_hosts has: compare it with the node's own "

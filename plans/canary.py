@@ -114,7 +114,8 @@ def judge(lines: Iterable[str], wanted: Expected) -> Canary:
     document = _document(_last(printed, RESULT_MARK))
     if document is not None:
         return _Judge(wanted).of(document)
-    said = [line for line in printed if not line.startswith("@")]
+    # Docker's last line only names its help.
+    said = [line for line in printed if not line.startswith(("@", "See 'docker"))]
     judged = _Judge(wanted)
     if ended is None:
         judged.refuse(

@@ -82,7 +82,7 @@ def _check_space(
         found.cautions.append(
             Caution(
                 "SPACE_UNKNOWN",
-                f"free space of Docker's store ({store}) could not be read",
+                f"free space of Docker's store{f' ({store})' if store else ''} could not be read",
                 service.name,
             )
         )

@@ -42,6 +42,7 @@ class Promise(_Record):
     discard_edits: bool
     allow_daemon_reload: bool
     changes: tuple[str, ...]  # what people read: a stale plan is told by them
+    deployments: dict[str, int]  # by service, the number that it was to run
     digest: str = Field(pattern=r"^[0-9a-f]{64}$")  # of everything that apply would do
     refused: bool
 
@@ -120,6 +121,7 @@ def saved_plan(
                 discard_edits=discard_edits,
                 allow_daemon_reload=allow_daemon_reload,
                 changes=_changes(plan),
+                deployments={one.name: one.number for one in plan.services},
                 digest=digest(plan),
                 refused=plan.refused,
             )
@@ -165,8 +167,14 @@ def stale(promise: Promise, now: NodePlan) -> str | None:
 
     A node that is already as it should be is not stale: it was applied before.
     """
-    if now.converged or now.refused:
+    if now.refused:
         return None
+    if now.converged:
+        there = {one.name: one.number for one in now.services}
+        behind = [f"{k} of {n}" for n, k in promise.deployments.items() if there.get(n, 0) < k]
+        if not behind:
+            return None
+        return f"nothing is to be changed now, and the plan promised deployment {', '.join(behind)}"
     if promise.refused:
         return "the saved plan refused this node; now it could be changed"
     if promise.digest == digest(now):

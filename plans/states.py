@@ -75,7 +75,9 @@ def state_word(state: ServiceState) -> tuple[str, bool]:
         if state.sub_state == "auto-restart":
             return f"restarting after a failure{result}", True
         told = state.status_text if known(state.status_text) and state.status_text else ""
-        return f"starting{': ' + told if told else ''}", False
+        return told if told.startswith(
+            "starting"
+        ) else f"starting{': ' + told if told else ''}", False
     if active == "deactivating":
         return "stopping: requests in flight are finished", False
     if active == "failed":

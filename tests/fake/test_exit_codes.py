@@ -246,3 +246,11 @@ def test_the_operators_word_for_a_reload_is_taken_by_plan_apply_and_remove(tmp_p
     assert run("plan", site(tmp_path), "--allow-daemon-reload").code == 0
     assert run("remove", site(tmp_path), "--yes", "--allow-daemon-reload").code == 0
     assert run("apply", site(tmp_path, responses=VERIFIED), "--allow-daemon-reload").code == 0
+
+
+def test_a_command_that_ends_before_its_nodes_gives_one_document_too(tmp_path: Path) -> None:
+    for words in (["plan", "nowhere.py"], ["remove", site(tmp_path)]):
+        ended = run(*words, "--json")
+        assert ended.code == 2
+        assert ended.json["nodes"] == []
+        assert ended.json["error"]["code"] == "USAGE"

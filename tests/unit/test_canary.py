@@ -59,6 +59,7 @@ MEANS = {
     "the image requires a newer CUDA": "DRIVER_TOO_OLD",
     "stale driver mounts": "GPU_MOUNTS_STALE",
     "driver not loaded": "DRIVER_NOT_LOADED",
+    "a path of an argument is missing": "ARGUMENT_PATH_MISSING",
     "libnvidia-ml cannot be loaded": "DRIVER_LIBRARY_MISSING",
     "the hook meets a read-only root": "READ_ONLY_ROOT",
     "the toolkit's mode forbids --gpus": "GPU_ACCESS",

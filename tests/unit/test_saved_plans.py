@@ -69,6 +69,14 @@ def test_it_is_stale_where_another_deployment_came_between_and_says_which() -> N
     assert "now also: chat: restart sglang@chat.service" in sentence
 
 
+def test_it_is_stale_where_nothing_is_to_be_done_and_less_runs_than_was_promised() -> None:
+    promise = promised(plan_of(fresh(), WISHES), WISHES)
+    more = promise.model_copy(update={"deployments": {"chat": 2}})
+    assert "promised deployment 2 of chat" in (
+        stale(more, plan_of(converged(WISHES), WISHES)) or ""
+    )
+
+
 def test_it_is_stale_where_it_was_refused_and_would_not_be_now() -> None:
     plan = plan_of(fresh(), WISHES)
     promise = promised(plan, WISHES).model_copy(update={"refused": True})
