@@ -1,0 +1,1 @@
+"""The same job by three tools, over many hosts: ``python -m benchmarks.fleet``."""
