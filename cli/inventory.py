@@ -18,6 +18,9 @@ from pyinfra.api import Inventory
 from pyinfra.api.exceptions import NoGroupError, PyinfraError
 from pyinfra.api.host import Host
 
+from cli import ansible
+from cli.retry import names_in
+
 
 class TargetError(Exception):
     """The target cannot be read; the text says what to write."""
@@ -33,7 +36,13 @@ def load(target: str, data: dict[str, Any] | None = None) -> Inventory:
     TargetError for a file that is not there or cannot be run.
     """
     path = Path(target)
-    if path.suffix == ".py" or ("/" in target and not target.startswith("@")) or path.is_file():
+    groups: dict[str, Group]
+    if target.startswith(ansible.PREFIX):
+        try:
+            groups = ansible.groups_of(target)
+        except ansible.AnsibleError as error:
+            raise TargetError(str(error)) from None
+    elif path.suffix == ".py" or ("/" in target and not target.startswith("@")) or path.is_file():
         groups = _groups_of_file(path)
     else:
         names = [name.strip() for name in target.split(",") if name.strip()]
@@ -48,6 +57,10 @@ def load(target: str, data: dict[str, Any] | None = None) -> Inventory:
 
 
 def _groups_of_file(path: Path) -> dict[str, Group]:
+    if path.is_dir():
+        there = sorted(one.name for one in path.glob("*.py"))
+        such = f", such as {path / there[0]}" if there else ""
+        raise TargetError(f"{path}: is a directory: name an inventory file in it{such}")
     if not path.is_file():
         raise TargetError(f"{path}: there is no such inventory file")
     variables = _run(path)
@@ -118,24 +131,60 @@ def _group_data(path: Path) -> dict[str, Any]:
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     }
-    return {k: v for k, v in variables.items() if not k.startswith("_") and k not in imported}
+    # One underscore begins pyinfra's own arguments: _sudo, _sudo_user.
+    return {k: v for k, v in variables.items() if not k.startswith("__") and k not in imported}
 
 
-def limited(inventory: Inventory, patterns: Sequence[str]) -> list[Host] | None:
-    """Return the hosts that ``--limit`` leaves (group names or patterns), or None for all.
+def limited(
+    inventory: Inventory, patterns: Sequence[str], excluded: Sequence[str] = ()
+) -> list[Host] | None:
+    """Return the hosts that ``--limit`` and ``--exclude`` leave, or None for all.
 
-    Raises TargetError for a pattern that no host and no group matches.
+    Each pattern is a group's name, a host's, one with ``*``, or ``@FILE`` with one host a line.
+    Raises TargetError for a pattern that no host and no group matches, and where none is left.
     """
-    if not patterns:
+    if not patterns and not excluded:
         return None
-    kept: dict[str, Host] = {}
+    kept = _matching(inventory, "--limit", patterns) if patterns else {h.name: h for h in inventory}
+    for name in _matching(inventory, "--exclude", excluded):
+        kept.pop(name, None)
+    if not kept:
+        raise TargetError("--exclude leaves no host")
+    return list(kept.values())
+
+
+def _matching(inventory: Inventory, option: str, patterns: Sequence[str]) -> dict[str, Host]:
+    found: dict[str, Host] = {}
     for pattern in patterns:
-        try:
-            hosts = inventory.get_group(pattern)
-        except NoGroupError:
-            hosts = [host for host in inventory if fnmatch.fnmatch(host.name, pattern)]
+        hosts = _hosts_of(inventory, pattern)
+        if not hosts and pattern.startswith("@") and Path(pattern[1:]).exists():
+            for name in _names_of_file(option, Path(pattern[1:])):
+                hosts = [host for host in inventory if host.name == name]
+                if not hosts:
+                    raise TargetError(f"{option} {pattern}: {name} is no host of this inventory")
+                found.update({host.name: host for host in hosts})
+            continue
         if not hosts:
             known = ", ".join(sorted(host.name for host in inventory))
-            raise TargetError(f"--limit {pattern}: no host or group of that name; hosts: {known}")
-        kept.update({host.name: host for host in hosts})
-    return list(kept.values())
+            what = "file, host or group" if pattern.startswith("@") else "host or group"
+            raise TargetError(f"{option} {pattern}: no {what} of that name; hosts: {known}")
+        found.update({host.name: host for host in hosts})
+    return found
+
+
+def _hosts_of(inventory: Inventory, pattern: str) -> list[Host]:
+    try:
+        return list(inventory.get_group(pattern))
+    except NoGroupError:
+        return [host for host in inventory if fnmatch.fnmatch(host.name, pattern)]
+
+
+def _names_of_file(option: str, path: Path) -> list[str]:
+    try:
+        names = names_in(path)
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else "is no text"
+        raise TargetError(f"{option} @{path}: {said}: write a file with one host a line") from None
+    if not names:
+        raise TargetError(f"{option} @{path}: names no host")
+    return names

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
+from cli.bounds import NODE_LIMIT_S, read_bounds
 from cli.context import Run
+from cli.ends import code_of
+from cli.events import SCHEMA_VERSION, Events
 from cli.wishes import one_box
+from plans.version import VERSION
 from plans.wishes import DEFAULT_OUTPUT_CAP, DEFAULT_TOKENS_PER_SECOND
 
 Function = Callable[..., Any]
@@ -33,7 +38,25 @@ COMMON = _stack(
         "--limit",
         multiple=True,
         metavar="NAME",
-        help="Only these hosts or groups; may be repeated.",
+        help="Only these hosts or groups, or those in @FILE; may be repeated.",
+    ),
+    click.option(
+        "--exclude",
+        multiple=True,
+        metavar="NAME",
+        help="Not these hosts or groups, or those in @FILE; may be repeated.",
+    ),
+    click.option(
+        "--max-fail",
+        metavar="N|N%",
+        help="Begin nothing more once more nodes than this have failed [no limit].",
+    ),
+    click.option("--fail-fast", is_flag=True, help="Begin nothing more once a node has failed."),
+    click.option(
+        "--node-limit",
+        type=float,
+        metavar="SECONDS",
+        help=f"Give up a node that takes longer [{NODE_LIMIT_S:g}].",
     ),
     click.option(
         "-v",
@@ -42,14 +65,43 @@ COMMON = _stack(
         count=True,
         help="Say more; -vv shows what is run, -vvv what it prints.",
     ),
+    click.option(
+        "--events",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Write what happens here as it does, one JSON object a line (docs/events.md).",
+    ),
     click.option("--no-color", is_flag=True, help="No colour (also NO_COLOR)."),
     click.option("--sudo", is_flag=True, help="Become root on the nodes with sudo."),
+    click.option(
+        "-K",
+        "--ask-sudo-password",
+        is_flag=True,
+        help="Become root with sudo; ask for its password once, for all nodes.",
+    ),
+    click.option(
+        "--accept-new",
+        is_flag=True,
+        help="Take the host keys of nodes that have none in known_hosts, and say which.",
+    ),
 )
 
 ALLOW_RELOAD = click.option(
     "--allow-daemon-reload",
     is_flag=True,
     help="Let systemd reload though containers lose their GPUs by it (explain LEGACY_GPU_CONTAINERS).",
+)
+
+BUNDLE = _stack(
+    click.option(
+        "--bundle",
+        "bundle_file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Install from this bundle, with no network: see the command bundle.",
+    ),
+    click.option(
+        "--bundle-sha256", metavar="HEX", help="Refuse the bundle where its manifest has another."
+    ),
 )
 
 ONE_BOX = _stack(
@@ -144,20 +196,43 @@ def with_run(function: Function) -> Function:
         target: str,
         as_json: bool,
         limit: tuple[str, ...],
+        exclude: tuple[str, ...],
+        max_fail: str | None,
+        fail_fast: bool,
+        node_limit: float | None,
         verbosity: int,
+        events: Path | None,
         no_color: bool,
         sudo: bool,
+        ask_sudo_password: bool,
+        accept_new: bool,
         **options: Any,
     ) -> Any:
         box = {key: options.pop(key) for key in _ONE_BOX_KEYS if key in options}
-        run = Run(target, as_json, limit, verbosity, no_color, sudo)
+        bounds = read_bounds(max_fail, fail_fast, node_limit)
+        run = Run(
+            target, as_json, limit, verbosity, no_color, sudo, exclude, bounds, Events(events)
+        )
+        run.sudo = sudo or ask_sudo_password
+        run.ask_sudo_password, run.accept_new = ask_sudo_password, accept_new
+        command = click.get_current_context().info_name
+        run.events.tell(
+            "run-started", schema=SCHEMA_VERSION, toolkit=VERSION, command=command, target=target
+        )
         if box:
             data = one_box(box)
-            if data is not None and target.endswith(".py"):
+            if data is not None and (target.endswith(".py") or target.startswith("@ansible/")):
                 raise click.UsageError(
                     "an inventory says itself what its nodes serve: change it there, or name a host"
                 )
             run.data = data
-        return function(run, **options)
+        try:
+            return function(run, **options)
+        except SystemExit:
+            raise  # it has told its end
+        except BaseException as error:
+            code = int(code_of(error))
+            run.events.tell("run-ended", exit_code=code, seconds=run.events.seconds)
+            raise
 
     return wrapped

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from cli import inventory
 from cli.context import Run, Stop
 from cli.exits import Exit
 from cli.keep import write_private
@@ -29,7 +28,7 @@ def keep(
     wishes: Mapping[str, Wishes],
     options: Options,
 ) -> None:
-    """Write the plans of a run where its owner alone reads them. Raises Stop."""
+    """Write the plans of a run where its owner alone reads them. Raises NotWritten."""
     text = saved_plan(
         plans,
         wishes,
@@ -39,10 +38,7 @@ def keep(
         discard_edits=options.discard_edits,
         allow_daemon_reload=options.allow_daemon_reload,
     )
-    try:
-        write_private(out, text)
-    except OSError as error:
-        raise Stop(Exit.FAILED, f"{out} could not be written: {error.strerror}") from None
+    write_private(out, text)
     if any(plan.unresolved for plan in plans):
         run.err.print(
             f"kept in {out}, to be read: it cannot be applied before the lock is made "
@@ -81,8 +77,8 @@ def load(run: Run, path: Path, *, words: bool) -> SavedPlan:
             f"{path} plans {', '.join(strange)}, which {run.target} does not have: "
             f"it has {', '.join(there)}",
         )
-    limited = inventory.limited(run.inventory, run.limit)
-    names = there if limited is None else [host.name for host in limited]
+    names = there if run.chosen is None else [host.name for host in run.chosen]
+    run.exclude = ()
     run.limit = tuple(name for name in names if name in saved.promises)
     if not run.limit:
         raise Stop(Exit.USAGE, f"{path} has no plan of {', '.join(names)}")
@@ -90,8 +86,8 @@ def load(run: Run, path: Path, *, words: bool) -> SavedPlan:
 
 
 def wishes_of(run: Run, saved: SavedPlan) -> dict[str, Wishes]:
-    """Return the wishes of a saved plan, the values of its environment from the inventory."""
-    own = any(names for one in saved.promises.values() for names in one.environment.values())
+    """Return the wishes of a saved plan, environment and hooks from the inventory."""
+    own = any(one.hooks or any(one.environment.values()) for one in saved.promises.values())
     try:
         return saved.wishes_of(run.wishes() if own else {})
     except SavedPlanError as error:

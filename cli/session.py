@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import logging
+import re
 import resource
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 import gevent
 import pyinfra
 from pyinfra.api import Config, Inventory, State
 from pyinfra.api.connect import disconnect_all
-from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.exceptions import ConnectorDataTypeError, PyinfraError
 from pyinfra.api.host import Host
 from pyinfra.api.operations import run_host_op
 from pyinfra.api.output import set_echo
-from pyinfra.api.state import BaseStateCallback, StateStage
+from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_config, ctx_host, ctx_inventory, ctx_state
 
-from cli.reach import refuse_unknown_keys
+from cli import sshclient
+from cli.bounds import UNLIMITED, Bounds, TookTooLong
+from cli.connecting import Watcher, connect_all, let_become
+from cli.events import Events
+from cli.hostkeys import watch
+from cli.inventory import TargetError
+from cli.reach import ask_for_no_passphrase, take_no_unknown_keys
+from cli.summary import few
+from operations.becoming import ask_nobody
+from operations.outcomes import outcome_of
+from operations.remote import say_failed
+from plans.secrets import Secret
 
 T = TypeVar("T")
 
@@ -30,18 +43,6 @@ TELL_S = 10
 
 GRACE_S = 5
 """Seconds that an interrupted run waits for what it began here to end."""
-
-
-class _Watcher(BaseStateCallback):
-    """Keeps why a connection failed, which pyinfra otherwise only logs."""
-
-    def __init__(self) -> None:
-        self.errors: dict[Host, str] = {}
-
-    def host_connect_error(  # type: ignore[override]  # pyinfra calls it on the instance
-        self, state: State, host: Host, error: Any
-    ) -> None:
-        self.errors[host] = str(error) or type(error).__name__
 
 
 @dataclass
@@ -72,8 +73,21 @@ class Interrupted(Exception):
 class Session:
     """A run over the nodes of an inventory; every method treats each node on its own."""
 
-    def __init__(self, state: State, config: Config, watcher: _Watcher) -> None:
+    def __init__(
+        self,
+        state: State,
+        config: Config,
+        watcher: Watcher,
+        bounds: Bounds = UNLIMITED,
+        events: Events | None = None,
+        spent: Mapping[Host, float] | None = None,
+    ) -> None:
         self.state = state
+        self._bounds = bounds
+        self._events = events or Events()
+        self._read: set[Host] = set()
+        self._spent = dict(spent or {})  # seconds of each node's own
+        self._stopped: set[Host] = set()  # because of others, not for a failure of their own
         self._config = config
         self._watcher = watcher
 
@@ -82,7 +96,7 @@ class Session:
         """The nodes of this run, as the inventory orders them."""
         return [h for h in self.state.inventory if self.state.is_host_in_limit(h)]
 
-    def connect_error(self, host: Host) -> str | None:
+    def connect_error(self, host: Host) -> BaseException | None:
         """Return why a node could not be reached, or None where it was."""
         return self._watcher.errors.get(host)
 
@@ -96,15 +110,28 @@ class Session:
         def one(host: Host) -> T | Exception | None:
             with ctx_config.use(self._config.copy()), ctx_host.use(host):
                 try:
-                    return task(host)
+                    with self._time_of(host):
+                        return task(host)
+                except gevent.Timeout:
+                    self.state.failed_hosts.add(host)
+                    return TookTooLong(self._bounds.node_s)
                 except PyinfraError as error:
                     # "No hosts remaining!", raised when the last node is marked as failed.
                     return None if host in self.state.failed_hosts else error
                 except Exception as error:
                     self.state.failed_hosts.add(host)
                     return error
+                finally:
+                    self._tell_read(host)
 
-        return self._side_by_side(one, tell=True)
+        return self._side_by_side(one, tell=not self._events.listeners)
+
+    def _tell_read(self, host: Host) -> None:
+        """Tell that a node was read: the first task of a run over it is to."""
+        if host not in self._read:
+            self._read.add(host)
+            ok, took = host not in self.state.failed_hosts, round(self._spent.get(host, 0.0), 3)
+            self._events.tell("read", node=host.name, ok=ok, seconds=took)
 
     def execute(self, step: Callable[[Host, str], None]) -> None:
         """Run what was registered: every node at its own pace, a failed one stops no other.
@@ -113,15 +140,22 @@ class Session:
         """
         self.state.set_stage(StateStage.Execute)
         self.state.is_executing = True
-        order = self.state.get_op_order()  # type: ignore[no-untyped-call]
+
+        def order_of(host: Host) -> list[str]:
+            # Each at its own pace: pyinfra's one order for all ends with a cycle where two nodes
+            # have the steps of two services the other way round.
+            return [op for op in host.op_hash_order if op in self.state.ops[host]]
 
         def name_of(host: Host, op_hash: str) -> str | None:
-            if not self.state.ops[host][op_hash].operation_meta.will_change:
+            op = self.state.ops[host][op_hash]
+            if not op.operation_meta.will_change:
                 return None
-            return ", ".join(self.state.get_op_meta(op_hash).names)
+            # The names that pyinfra keeps with an operation are those of all nodes together.
+            own = op.global_arguments.get("name")
+            return str(own) if own else ", ".join(self.state.get_op_meta(op_hash).names)
 
         progress = {
-            host: Progress(left=[n for op in order if op in self.state.ops[host]
+            host: Progress(left=[n for op in order_of(host)
                                  if (n := name_of(host, op)) is not None])
             for host in self._active()
         }  # fmt: skip
@@ -129,14 +163,14 @@ class Session:
         def one(host: Host) -> None:
             so_far = progress[host]
             with ctx_host.use(host):
-                for op_hash in order:
-                    if op_hash not in self.state.ops[host]:
-                        continue
+                for op_hash in order_of(host):
                     so_far.at = name_of(host, op_hash)
+                    if so_far.at is not None and self._no_more(host, so_far):
+                        return
                     if so_far.at is not None:
                         so_far.left.remove(so_far.at)
                         step(host, so_far.at)
-                    if not run_host_op(self.state, host, op_hash):
+                    if not self._run(host, op_hash, so_far.at):
                         self.state.failed_hosts.add(host)
                         return
                     if so_far.at is not None:
@@ -151,6 +185,54 @@ class Session:
             ]
             raise Interrupted(told) from None
 
+    def _run(self, host: Host, op_hash: str, name: str | None) -> bool:
+        """Run an operation on a node; ``name`` is what people call it, None where it does nothing."""
+        if name is None:
+            return self._within_time(host, op_hash, name)
+        began = time.monotonic()
+        self._events.tell("step-started", node=host.name, step=name)
+        ok = self._within_time(host, op_hash, name)
+        took = round(time.monotonic() - began, 3)
+        self._events.tell("step-ended", node=host.name, step=name, ok=ok, seconds=took)
+        return ok
+
+    def _within_time(self, host: Host, op_hash: str, name: str | None) -> bool:
+        try:
+            with self._time_of(host):
+                return bool(run_host_op(self.state, host, op_hash))
+        except gevent.Timeout:
+            what = f"at: {name}; what it began there may go on" if name else "between two steps"
+            say_failed(host, f"{TookTooLong(self._bounds.node_s)} {what}")
+            # Nobody knows how far it came, and what runs may be good: nothing is taken back for it.
+            outcome_of(host).lost = True
+            return False
+
+    def _no_more(self, host: Host, so_far: Progress) -> bool:
+        """Say whether too many nodes have failed for a next step to begin."""
+        failed = len(self.state.failed_hosts - self._stopped)
+        if not self._bounds.stops(failed, len(self.hosts)):
+            return False
+        so_far.at = None
+        self.state.failed_hosts.add(host)
+        self._stopped.add(host)
+        outcome_of(host).begun = bool(so_far.done)
+        say_failed(
+            host,
+            f"stopped, {failed} of {len(self.hosts)} nodes failed (--max-fail "
+            f"{self._bounds.most_failed}): {so_far.sentence}",
+        )
+        return True
+
+    @contextmanager
+    def _time_of(self, host: Host) -> Iterator[None]:
+        """Give a node what is left of its time; none of it goes while others are waited for."""
+        spent, began = self._spent.get(host, 0.0), time.monotonic()
+        try:
+            with gevent.Timeout(max(0.01, self._bounds.node_s - spent)):
+                yield
+        finally:
+            self._spent[host] = spent + time.monotonic() - began
+
     def _side_by_side(self, one: Callable[[Host], T], *, tell: bool = False) -> dict[Host, T]:
         assert self.state.pool is not None
         greenlets = {host: self.state.pool.spawn(one, host) for host in self._active()}
@@ -160,8 +242,11 @@ class Session:
             ):
                 if len(gevent.wait([greenlets[h] for h in slow], timeout=TELL_S)) == len(slow):
                     break
-                names = ", ".join(h.name for h in slow if not greenlets[h].ready())
-                click.echo(f"still waiting for what {names} is", err=True)
+                names = [h.name for h in slow if not greenlets[h].ready()]
+                if names:
+                    click.echo(
+                        f"still waiting for what {few(names, most=10, shown=10)} is", err=True
+                    )
             return {host: greenlet.get() for host, greenlet in greenlets.items()}
         except KeyboardInterrupt:
             self.state.pool.kill(timeout=GRACE_S)
@@ -180,13 +265,21 @@ def session(
     sudo: bool,
     verbosity: int,
     deploy_file: str,
+    bounds: Bounds = UNLIMITED,
+    events: Events | None = None,
+    passwords: Mapping[str, Secret] | None = None,
+    accept_new: bool = False,
 ) -> Iterator[Session]:
     """Connect to the nodes and give a session over them; disconnect at the end.
 
-    ``deploy_file`` is the file whose calls order the operations: pyinfra sorts
+    ``passwords``: of sudo, by node. ``accept_new``: take host keys where none is known. ``deploy_file`` is the file whose calls order the operations: pyinfra sorts
     them by the lines of their call stack from there on.
     """
     _set_up_output(verbosity)
+    ask_nobody()
+    ask_for_no_passphrase()
+    sshclient.use()
+    watch(lambda line: click.echo(line, err=True), accept_new=accept_new)
     # pyinfra sorts operations by call stack in this mode, and otherwise merges
     # different operations of different hosts into one.
     pyinfra.is_cli = True
@@ -203,52 +296,58 @@ def session(
     state.print_input = state.print_fact_input = verbosity >= 2
     state.print_fact_output = verbosity >= 3
     for host in inventory:
-        refuse_unknown_keys(host)
-    watcher = _Watcher()
+        take_no_unknown_keys(host)
+    watcher = Watcher()
     # One node that cannot be reached must not end the run for the others.
     config.FAIL_PERCENT = 100
     with ctx_state.use(state), ctx_inventory.use(inventory), ctx_config.use(config):
-        state.init(inventory, config, initial_limit=list(hosts) if hosts is not None else None)
+        try:
+            state.init(inventory, config, initial_limit=list(hosts) if hosts is not None else None)
+        except ConnectorDataTypeError as error:
+            raise TargetError(_of_which_host(inventory, str(error))) from None
         state.add_callback_handler(watcher)  # type: ignore[no-untyped-call]
         state.set_stage(StateStage.Connect)
+        let_become(inventory, passwords or {})
         try:
-            _connect_all(state, watcher)
+            events = events or Events()
+            spent = connect_all(state, watcher, bounds, events)
             state.set_stage(StateStage.Prepare)
-            yield Session(state, config, watcher)
+            yield Session(state, config, watcher, bounds, events, spent)
         finally:
             disconnect_all(state)
+            for host in inventory:
+                # pyinfra forgets to: a next session connects anew, to do what is its own.
+                host.connected, host.op_hash_order = False, []
 
 
-def _connect_all(state: State, watcher: _Watcher) -> None:
-    """Connect to every node side by side; what goes wrong with one is kept, and stops no other.
+def _of_which_host(inventory: Inventory, error: str) -> str:
+    """Add to what pyinfra says of a key of the wrong type the hosts that have that key."""
+    key = error.partition("`")[2].partition("`")[0]
+    hidden = "password" in key
+    names = [
+        host.name if hidden else f"{host.name} ({host.data.get(key)!r})"
+        for host in inventory
+        if host.data.get(key)
+    ]
+    return f"{error.replace('::', ':')}: {', '.join(names[:5])}"
 
-    pyinfra's own ends the run of all where a connector raises what it did not expect, such as for
-    a private key that is not there.
-    """
-    assert state.pool is not None
 
-    def one(host: Host) -> None:
-        try:
-            host.connect()
-        except Exception as error:
-            watcher.errors[host] = str(error) or type(error).__name__
+_FOR_US = re.compile(r"\[\S+\] +@[a-z]+( |$)")
+"""A line by which a program on a node tells us something: what people read is made of it."""
 
-    hosts = [host for host in state.inventory if state.is_host_in_limit(host)]
-    gevent.joinall([state.pool.spawn(one, host) for host in hosts])
-    for host in hosts:
-        if host.connected:
-            state.activate_host(host)
-    failed = {host for host in hosts if not host.connected}
-    try:
-        state.fail_hosts(failed, activated_count=len(hosts))  # type: ignore[no-untyped-call]
-    except PyinfraError:  # "No hosts remaining!": each has its reason
-        if not watcher.errors:
-            raise
+
+def _for_people(message: object) -> bool:
+    return not _FOR_US.match(str(message))
+
+
+def _everything(message: object) -> bool:
+    return True
 
 
 def _set_up_output(verbosity: int) -> None:
     """Send what pyinfra says to stderr: stdout is for the command's own document."""
-    set_echo(lambda message=None, **_: click.echo(message, err=True))
+    shows = _everything if verbosity >= 3 else _for_people
+    set_echo(lambda message=None, **_: click.echo(message, err=True) if shows(message) else None)
     logger = pyinfra.logger
     # What went wrong is said once, by the command itself, with what to do about it.
     logger.setLevel({0: logging.CRITICAL, 1: logging.INFO}.get(verbosity, logging.DEBUG))
@@ -257,3 +356,5 @@ def _set_up_output(verbosity: int) -> None:
         handler.setFormatter(logging.Formatter("%(message)s"))
         logger.addHandler(handler)
     logger.propagate = False
+    # Else paramiko's own tracebacks come out by Python's last resort.
+    logging.getLogger("paramiko").addHandler(logging.NullHandler())

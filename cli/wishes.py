@@ -58,6 +58,38 @@ def one_box(
     return {**node, "services": [service]}
 
 
+_SERVICE_KEY = re.compile(r"^services\[[^]]*\]\.(\w+)(?:\.([^:]+))?: ")
+_INSTEAD = (
+    ("write 'secrets': {'hub_token': {'env': 'HF_TOKEN'}} for the node", "write --hub-token env:HF_TOKEN"),
+    ("write 'api_key': {'env': 'NAME'} in the service", "write --api-key env:NAME"),
+    ("write 'admin_api_key': {'env': 'NAME'} in the service",
+     "write an inventory, with 'admin_api_key': {'env': 'NAME'} in the service"),
+)  # fmt: skip
+
+
+def as_options(message: str, node: str) -> str:
+    """Return a message about the data of one box as whoever typed its options has to read it.
+
+    ``message``: a line of WishesError, which begins with the ``node`` and names keys of an
+    inventory.
+    """
+    text = message.removeprefix(f"{node}: ")
+    found = _SERVICE_KEY.match(text)
+    key, inner = (found[1], found[2]) if found else (text.partition(":")[0], None)
+    if key in ("arguments", "environment") and inner:
+        option = f"--{'argument' if key == 'arguments' else 'env'} {inner}"
+    elif key == "read_only":
+        option = "--writable-root"
+    elif found or key in NODE_KEYS:
+        option = f"--{key.replace('_', '-')}"
+    else:
+        return message
+    text = f"{option}: {text.partition(': ')[2]}"
+    for inventory, option in _INSTEAD:
+        text = text.replace(inventory, option)
+    return text
+
+
 def _name_of(model: str) -> str:
     last = model.rstrip("/").rsplit("/", 1)[-1].lower()
     return re.sub(r"[^a-z0-9]+", "-", last).strip("-")[:40].strip("-") or "sglang"

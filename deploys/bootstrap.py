@@ -7,7 +7,8 @@ The lock beside the inventory must be made before: sglang-node lock inventories/
 
 from pyinfra import host
 
-from deploys.node import apply_plan, plan_under_pyinfra
+from deploys.node import apply_plan
+from deploys.plain import plan_under_pyinfra
 
 plan = plan_under_pyinfra(host)
 if plan is not None:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from plans import paths
 from plans.secrets import LONGEST, MASK, NodeSecrets, Secret, token_problem
 from plans.sources import Source
 from plans.wishes import Wishes
 
 PATIENCE_S = 60
 """Seconds that a command may take: someone may have to touch a key or type a PIN."""
+
+INTERRUPT_S = 1
+"""Seconds in which an interrupt that ended a command comes here as well."""
 
 MOST_BYTES = 4 * LONGEST + 2
 """What is read of a file or a command: more is no secret, and is not kept in memory."""
@@ -33,6 +39,13 @@ class Reader:
 
     def read(self, source: Source, *, is_key: bool) -> Secret:
         """Return the secret that a source gives. Raises SecretUnread."""
+        return self.read_checked(source, lambda text: token_problem(text, is_key=is_key))
+
+    def read_checked(self, source: Source, problem_of: Callable[[str], str | None]) -> Secret:
+        """Return what a source gives unless ``problem_of`` says what is wrong with it.
+
+        Raises SecretUnread.
+        """
         if source not in self._read:
             try:
                 self._read[source] = self._text(source)
@@ -41,7 +54,7 @@ class Reader:
         text = self._read[source]
         if isinstance(text, SecretUnread):
             raise text
-        problem = token_problem(text, is_key=is_key)
+        problem = problem_of(text)
         if problem is not None:
             raise SecretUnread(f"{source} {problem}")
         return Secret(text)
@@ -91,6 +104,10 @@ class Reader:
         except OSError as error:
             why = (error.strerror or type(error).__name__).lower()
             raise SecretUnread(f"{source} could not be started: {why}") from None
+        if ended.returncode in (-signal.SIGINT, 128 + signal.SIGINT):
+            # Ctrl-C is for both: our own is on its way, and comes while this sleeps.
+            time.sleep(INTERRUPT_S)
+            raise KeyboardInterrupt
         self._say_errors(ended.stderr, ended.stdout, source)
         if ended.returncode != 0:
             raise SecretUnread(f"{source} ended with {ended.returncode}")
@@ -126,4 +143,10 @@ def read_secrets(reader: Reader, wishes: Wishes) -> NodeSecrets:
             for flag, source in service.keys.items()
         }
         keys[service.name] = {flag: key for flag, key in held.items() if key is not None}
+    of_door = {
+        str(at): read(source, f"door.keys[{at}]", is_key=True)
+        for at, source in enumerate(wishes.door.keys if wishes.door else ())
+    }
+    if wishes.door:
+        keys[paths.DOOR] = {at: key for at, key in of_door.items() if key is not None}
     return NodeSecrets(hub_token, keys, tuple(unread))

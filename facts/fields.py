@@ -15,8 +15,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
+from facts.door import DOOR_RECORDS, EXAMPLES, WORD
 from facts.records import ABSENT, Unknown
 
 Kind = Literal["text", "number", "flag", "records"]
@@ -63,7 +65,7 @@ class Field:
     words: Mapping[str, bool] = field(default_factory=dict)
     times: int = 1  # a number's unit: 1024 where kB are printed
 
-    @property
+    @cached_property
     def form(self) -> re.Pattern[str]:
         """The compiled pattern of a value."""
         return re.compile(self.pattern or _DEFAULT_PATTERN[self.kind], re.ASCII)
@@ -208,6 +210,8 @@ _ROWS = (
     _records("Docker.cdi_dirs", "docker.info CDISpecDirs"),
     _records("Docker.cdi_devices", "cdi.spec, docker.info DiscoveredDevices"),
     _records("Docker.images", "docker.images"),
+    _records("Docker.mirrors", "docker.info RegistryConfig.Mirrors"),
+    _records("Docker.insecure", "docker.info RegistryConfig: InsecureRegistryCIDRs, IndexConfigs"),
     _records("Docker.gpu_containers", "docker.containers"),
     _records("Docker.containers", "docker.containers state"),
     _text("Docker.nvidia_ctk_version", "nvidia-ctk --version",
@@ -222,6 +226,7 @@ _ROWS = (
     _text("Space.existing", "space, nearest parent that exists", "/var/lib", pattern=r"/.*"),
     _text("Space.mount", "/proc/mounts, longest match", "/var", pattern=r"/.*"),
     _text("Space.file_system", "/proc/mounts", "ext4", pattern=r"\S+"),
+    _text("Space.source", "/proc/mounts", "/dev/sda1", pattern=r"[\w/:.,@#=\[\]()$%&'\\+~ -]+"),
     _number("Space.free_bytes", "df -Pk, kB available", "1", 1024, r"(\d{1,15})", 1024),
     _flag("Space.read_only", "/proc/mounts options", {"ro": True, "rw": False}),
     _records("HubFiles.marked", "weights"),
@@ -243,6 +248,7 @@ _ROWS = (
     _text("ManagedFile.sha256", "file, of regular files", "0" * 64, pattern=r"[0-9a-f]{64}"),
     _text("ManagedFile.mode", "file, octal", "0644", pattern=r"[0-7]{3,4}"),
     _text("ManagedFile.owner", "file", "root:root", pattern=r"\S+:\S+"),
+    _text("ManagedFile.link", "file, its line that begins with ->", "server.yaml", pattern=r"\S+"),
     _records("ManagedFile.text", "text, of files named for it; checked against sha256"),
     # -- services
     _number("Answer.ready", "answer.ready, HTTP status", "200", 200, r"[1-5]\d\d"),
@@ -260,6 +266,7 @@ _ROWS = (
     _text("ServiceState.status_text", _SHOW, "Ready."),
     _flag("ServiceState.need_daemon_reload", _SHOW, _YES_NO),
     _number("ServiceState.exec_main_status", _SHOW, "143", 143),
+    _records("ServiceState.last_lines", "last.lines, of its journal and the kernel's log"),
     _text("ServiceState.fragment_path", _SHOW, "/etc/systemd/system/sglang@.service",
           pattern=r"/.*"),
     _records("ServiceState.drop_ins", _SHOW),
@@ -269,10 +276,10 @@ _ROWS = (
     _number("ServiceState.start_began", _SHOW + " ExecMainStartTimestampMonotonic", "72000000",
             72000000),
     _number("ServiceState.main_began", "main.began, /proc/PID/stat", "7200", 7200),
-    _number("ServiceState.current", "deployment, the link's last word", "7", 7,
-            _DEPLOYMENT),
+    _number("ServiceState.current", "deployment, the link's last word", "7", 7, _DEPLOYMENT),
     _number("ServiceState.previous", "deployment", "6", 6, _DEPLOYMENT),
     _records("ServiceState.deployments", "deployment"),
+    _records("ServiceState.written", "deployment, times of plan.json, record.json and start.json"),
     _records("ServiceState.launch", "text of launch.env of the current deployment"),
     _records("ServiceState.record", "text of record.json of the current deployment"),
     _records("ServiceState.plan", "text of plan.json of the current deployment"),
@@ -281,6 +288,7 @@ _ROWS = (
           pattern=r"sha256:[0-9a-f]{64}"),
     _text("ServiceState.container_started", "docker.containers started",
           "2026-11-30T03:49:00.1Z"),
+    _number("ServiceState.main_deployment", "main.deployment, of its environment", "7", 7),
     _number("ServiceState.container_began", "container.began, /proc/PID/stat", "7300", 7300),
     _number("ServiceState.container_deployment", "docker.containers label sglang.deployment", "7",
             7, r"\d{1,9}"),
@@ -294,15 +302,40 @@ _ROWS = (
     _records("Toolchain.nvccs", "nvcc"),
     _records("Toolchain.cuda_homes", "cuda-home"),
     _text("Toolchain.ninja", "ninja --version", "1.11.1", pattern=r"\d+\.\d+\S*"),
+    _text("Toolchain.libcuda", "libraries, ldconfig -p", "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+          pattern=r"/.*"),
+    _text("Toolchain.libcuda_link", "libraries, ldconfig -p",
+          "/usr/lib/x86_64-linux-gnu/libcuda.so", pattern=r"/.*"),
+    _text("Toolchain.libnuma", "libraries, ldconfig -p", "/lib/x86_64-linux-gnu/libnuma.so.1",
+          pattern=r"/.*"),
+    _text("Toolchain.package_manager", "package-manager", "/usr/bin/apt-get", pattern=r"/.*"),
+    _records("Toolchain.tools", "tools"),
+    # -- environments
+    _text("Environment.path", "environment", "/opt/sglang/environments/0123456789abcdef",
+          pattern=r"/.*"),
+    _records("Environment.mark", "environment, mark; JSON"),
+    _text("Environment.site_packages", "environment, site", "lib/python3.12/site-packages",
+          pattern=r"lib/python3\.\d+/site-packages"),
+    _records("Environment.parts", "environment, part and cuda"),
+    _records("Environment.missing", "environment, against the parts of its mark"),
+    _records("Environment.changed", "environment, more, less and time, against its mark"),
+    _text("Account.name", "account, as asked", "sglang", pattern=r"[a-z_][a-z0-9_-]*"),
+    _records("Account.exists", "account, getent"),
+    _number("Account.uid", "account, getent", "999", 999),
+    _number("Account.gid", "account, getent", "999", 999),
+    _text("Account.home", "account, getent", "/var/lib/sglang/home", pattern=r"/.*"),
+    _text("Account.shell", "account, getent", "/usr/sbin/nologin", pattern=r"/.*"),
     # -- the survey itself
     _text("Survey.node", "the inventory", "gpu-1"),
-    _records("Survey.schema", "first line"),
-    _records("Survey.version", "first line"),
+    *(_records(f"Survey.{name}", "first line") for name in ("schema", "version")),
     _records("Survey.seconds", "parts"),
+    _records("Survey.door", "the part door"),
+    *(_text(f"Door{name}", "door", text, pattern=WORD) for name, text in EXAMPLES.items()),
+    *(_records(f"Door{key}", "door") for key in DOOR_RECORDS),
     _records("Survey.unfinished", "parts, and sections that a time limit ended"),
     _records("Survey.host", "the part host"),
-    _number("Survey.systemd_version", "systemctl --version",
-            "systemd 255 (255.4-1ubuntu8.10)", 255, r"systemd (\d{1,6})\b.*"),
+    _number("Survey.systemd_version", "systemctl show Version, systemctl --version",
+            "Version=255.4-1ubuntu8.10", 255, r"(?:systemd |Version=v?)(\d{1,6})\b.*"),
     _text("Survey.systemd_state", "systemctl is-system-running", "degraded", pattern=r"[a-z-]+"),
     _records("Survey.nvidia", "the parts nvidia, nvidia-smi-query, nvidia-smi-xml"),
     _records("Survey.docker", "the parts docker, docker-images, docker-containers"),
@@ -312,7 +345,10 @@ _ROWS = (
     _records("Survey.services", "the part services"),
     _records("Survey.files", "file, text"),
     _records("Survey.weights", "weights"),
-    _records("Survey.toolchain", "the part toolchain"),
+    _records("Survey.toolchain", "the parts toolchain and environments"),
+    _records("Survey.environments", "environment"),
+    _records("Survey.environments_unread", "environments.closed, environment"),
+    _records("Survey.accounts", "account"),
 )  # fmt: skip
 
 FIELDS: Mapping[str, Field] = {row.key: row for row in _ROWS}

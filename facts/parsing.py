@@ -8,6 +8,8 @@ from pathlib import Path
 
 from facts import fields
 from facts.parsers.docker import OURS, Container, parse_containers, parse_docker
+from facts.parsers.door import parse_door
+from facts.parsers.environments import environments_unread, parse_accounts, parse_environments
 from facts.parsers.files import parse_files, parse_spaces
 from facts.parsers.host import parse_host
 from facts.parsers.models import parse_models
@@ -56,9 +58,7 @@ def _survey(sections: Sections, node: str) -> Survey:
         seconds=sections.seconds,
         unfinished=tuple(dict.fromkeys((*sections.unfinished, *sections.timed_out()))),
         host=parse_host(sections),
-        systemd_version=fields.number(
-            "Survey.systemd_version", sections.value("systemd.version", "systemd")
-        ),
+        systemd_version=fields.number("Survey.systemd_version", _systemd_version(sections)),
         systemd_state=fields.text("Survey.systemd_state", _systemd_state(sections)),
         nvidia=parse_nvidia(sections),
         docker=parse_docker(sections, containers),
@@ -69,11 +69,30 @@ def _survey(sections: Sections, node: str) -> Survey:
         weights=parse_weights(sections),
         toolchain=parse_toolchain(sections),
         models=parse_models(sections),
+        environments=parse_environments(sections),
+        environments_unread=environments_unread(sections),
+        accounts=parse_accounts(sections),
+        door=parse_door(sections),
     )
+
+
+def _systemd_manager(sections: Sections, key: str) -> str | None:
+    """Return a property that systemd showed of itself; None where it showed none."""
+    section = sections.get("systemd.manager")
+    lines = section.out if section is not None and section.rc == 0 else ()
+    return next((line.strip() for line in lines if line.startswith(f"{key}=")), None)
+
+
+def _systemd_version(sections: Sections) -> fields.Raw:
+    shown = _systemd_manager(sections, "Version")
+    return shown or sections.value("systemd.version", "systemd")
 
 
 def _systemd_state(sections: Sections) -> fields.Raw:
     """``systemctl is-system-running`` ends with 1 for every state but ``running``."""
+    shown = _systemd_manager(sections, "SystemState")
+    if shown is not None:
+        return shown.partition("=")[2]
     section = sections.get("systemd.state")
     if section is None:
         return sections.missing("systemd")

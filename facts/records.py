@@ -9,41 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Literal, TypeGuard, TypeVar
+from typing import Literal
+
+from facts.door import NO_DOOR
+from facts.door import DoorServer as DoorServer
+from facts.door import DoorState as DoorState
+from facts.door import DoorTls as DoorTls
+from facts.unknown import ABSENT as ABSENT
+from facts.unknown import UNSUPPORTED as UNSUPPORTED
+from facts.unknown import Unknown as Unknown
+from facts.unknown import Why as Why
+from facts.unknown import known as known
 
 SCHEMA = 1
 """Version of the survey's format: its first line carries it."""
-
-Why = Literal["absent", "unreadable", "unsupported", "malformed"]
-"""Why a value is not known.
-
-absent: the thing itself is not there (no such program, file, unit).
-unreadable: it is there and could not be read (permission, time limit, crash).
-unsupported: it was read, and says that this device or version has no such value.
-malformed: it was read, and is not of the form it should have.
-"""
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Unknown:
-    """A value that the survey could not give; ``text`` is what was seen instead."""
-
-    why: Why
-    text: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.why} ({self.text})" if self.text else self.why
-
-
-ABSENT = Unknown("absent")
-UNSUPPORTED = Unknown("unsupported")
-
-
-def known(value: T | Unknown) -> TypeGuard[T]:
-    """Say whether ``value`` is a value (and not an ``Unknown``)."""
-    return not isinstance(value, Unknown)
 
 
 @dataclass(frozen=True)
@@ -208,7 +187,9 @@ class Docker:
         str, ...
     ] = ()  # "nvidia.com/gpu=0", from the specifications in those directories
     images: tuple[LocalImage, ...] = ()
-    gpu_containers: tuple[GpuContainer, ...] = ()
+    mirrors: tuple[str, ...] = ()  # of Docker Hub, as the daemon has them
+    insecure: tuple[str, ...] = ()  # registries and networks that the daemon asks without TLS
+    gpu_containers: tuple[GpuContainer, ...] | Unknown = ()  # of those that run
     containers: Mapping[str, str] = field(
         default_factory=dict
     )  # name -> state of our own (sglang-*)
@@ -226,6 +207,7 @@ class Space:
     existing: str  # the nearest parent that exists
     mount: str | Unknown = ABSENT
     file_system: str | Unknown = ABSENT  # "ext4", "nfs4", "overlay"
+    source: str | Unknown = ABSENT  # what is mounted: "/dev/sda1", "10.0.0.5:/models"
     free_bytes: int | Unknown = ABSENT
     read_only: bool | Unknown = ABSENT
 
@@ -273,6 +255,7 @@ class ManagedFile:
     mode: str | Unknown = ABSENT  # "0644"
     owner: str | Unknown = ABSENT  # "root:root"
     text: str | Unknown = ABSENT  # of files without secrets, for a diff; else absent
+    link: str | Unknown = ABSENT  # where a symbolic link leads, as it is written
 
 
 @dataclass(frozen=True)
@@ -300,6 +283,7 @@ class ServiceState:
     status_text: str | Unknown = ABSENT
     need_daemon_reload: bool | Unknown = ABSENT
     exec_main_status: int | Unknown = ABSENT
+    last_lines: tuple[str, ...] | Unknown = ABSENT  # how it ended; only where it does not run well
     fragment_path: str | Unknown = ABSENT
     drop_ins: tuple[str, ...] = ()
     drop_in_keys: Mapping[str, tuple[str, ...] | Unknown] = field(
@@ -308,9 +292,13 @@ class ServiceState:
     start_began: int | Unknown = ABSENT  # when systemd last started it: microseconds since boot
     active_began: int | Unknown = ABSENT  # when it last became active: microseconds since boot
     main_began: int | Unknown = ABSENT  # its main process: hundredths of a second since boot
+    main_deployment: int | Unknown = ABSENT  # of its environment: what it was started from
     current: int | Unknown = ABSENT  # number of the deployment that `current` points to
     previous: int | Unknown = ABSENT
     deployments: tuple[int, ...] = ()
+    written: Mapping[str, int] = field(
+        default_factory=dict
+    )  # "7/plan.json", "7/record.json", "7/start.json" -> when, seconds of Unix time
     launch: Mapping[str, str] = field(default_factory=dict)  # launch.env of the current deployment
     record: str | Unknown = ABSENT  # text of record.json of the current deployment
     plan: str | Unknown = ABSENT  # text of plan.json of the current deployment
@@ -339,6 +327,37 @@ class Toolchain:
     nvccs: tuple[Program, ...] = ()
     cuda_homes: tuple[Program, ...] = ()
     ninja: str | Unknown = ABSENT
+    libcuda: str | Unknown = ABSENT  # libcuda.so.1 as ldconfig knows it: the driver's
+    libcuda_link: str | Unknown = ABSENT  # libcuda.so: what `-lcuda` links with
+    libnuma: str | Unknown = ABSENT  # libnuma.so.1
+    package_manager: str | Unknown = ABSENT  # path of apt-get or dnf
+    tools: tuple[str, ...] | Unknown = ABSENT  # programs that the toolkit brought: paths
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An environment of Python packages: one directory, whole or half-made."""
+
+    path: str
+    mark: str | Unknown = ABSENT  # text of its mark, which is written last; absent: half-made
+    site_packages: str | Unknown = ABSENT  # within it: "lib/python3.12/site-packages"
+    parts: tuple[str, ...] = ()  # of those that matter, what is there: "bin/python3", "cu13/lib64"
+    missing: tuple[str, ...] | Unknown = (
+        ABSENT  # parts that its mark says it has, and are not there
+    )
+    changed: tuple[str, ...] | Unknown = ABSENT  # what is other than at its mark: "+ x-2.dist-info"
+
+
+@dataclass(frozen=True)
+class Account:
+    """A user of the node."""
+
+    name: str
+    exists: bool | Unknown
+    uid: int | Unknown = ABSENT
+    gid: int | Unknown = ABSENT
+    home: str | Unknown = ABSENT
+    shell: str | Unknown = ABSENT
 
 
 @dataclass(frozen=True)
@@ -362,6 +381,10 @@ class Survey:
     weights: Mapping[str, HubFiles] = field(default_factory=dict)  # "HF_HOME:models--A--B"
     toolchain: Toolchain = Toolchain()
     models: Mapping[str, ModelFiles] = field(default_factory=dict)
+    environments: Mapping[str, Environment] = field(default_factory=dict)  # by name of directory
+    environments_unread: Unknown | None = None  # why they could not be looked at
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+    door: DoorState = NO_DOOR
 
     def to_json(self) -> dict[str, object]:
         """Return the survey as plain data; pyinfra's own ``fact`` command asks for it by name."""

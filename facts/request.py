@@ -36,7 +36,14 @@ class SurveyRequest:
     ``deployment_texts``: names of its files whose text is wanted as well.
     ``drop_ins``: directory of a service's drop-ins, with ``%`` for the name of the service.
     ``drop_in_text``: name of the drop-in whose text is wanted; of all others the checksum is.
+    ``door``: directory of the door's settings and the link to those that hold; empty: not asked.
+    ``door_tls``: files of the certificate that the door is to have, and of its key.
     ``pythons``: directory under which the toolkit keeps Pythons of its own.
+    ``environments``: directory of the environments of Python packages; ``tools``: of programs that
+    the toolkit brought; ``account``: the user of the wheel runtime.
+    ``history``: how many deployments of a service are read beside the current one, the newest first.
+    ``whole``: of which of them every file is read: a number, ``previous``, or ``back``:
+    the one that a way back which was cut leads to, else the previous one.
     ``deadline_s``: seconds for the whole survey on the node.
     ``version``: version of the toolkit, written into the survey.
     """
@@ -50,10 +57,17 @@ class SurveyRequest:
     deployment_texts: tuple[str, ...] = ("server.yaml", LAUNCH_FILE, PLAN_FILE, RECORD_FILE)
     drop_ins: str = "/etc/systemd/system/sglang@%.service.d"
     drop_in_text: str = "10-toolkit.conf"
+    door: str = "/var/lib/sglang/door"
+    door_tls: tuple[str, str] | None = None
     pythons: str = "/opt/sglang/python"
+    environments: str = "/opt/sglang/environments"
+    tools: str = "/opt/sglang/tools"
+    account: str = "sglang"
     deadline_s: int = DEADLINE_S
     version: str = "0"
     models: tuple[str, ...] = ()
+    history: int = 0
+    whole: str = ""
 
     def words(self) -> tuple[str, ...]:
         """Return the words that survey.sh takes: ``key=value`` each, in a fixed order."""
@@ -64,7 +78,14 @@ class SurveyRequest:
             ("launch", LAUNCH_FILE),
             ("dropins", self.drop_ins),
             ("dropin-text", self.drop_in_text),
+            ("door", self.door),
+            *zip(("tls", "tls-key"), self.door_tls or (), strict=False),
             ("pythons", self.pythons),
+            ("environments", self.environments),
+            ("tools", self.tools),
+            ("account", self.account),
+            *([("history", str(self.history))] if self.history else []),
+            *([("whole", self.whole)] if self.whole else []),
             *(("deployment-text", name) for name in self.deployment_texts),
             *(("space", path) for path in self.spaces),
             *(("model", path) for path in self.models),

@@ -123,7 +123,10 @@ def split(lines: Iterable[str]) -> Sections:
     err: list[str] = []
     ended = False
     for line in rest:
-        if line.startswith("@"):
+        first = line[:1]
+        if first == " " and heading is not None:
+            out.append(line[1:])
+        elif first == "@":
             if heading is not None:
                 sections.append(_section(heading, out, err))
                 out, err = [], []
@@ -134,10 +137,10 @@ def split(lines: Iterable[str]) -> Sections:
             if found is None:
                 raise SurveyError(f"The survey has a heading that is none: {line[:80]!r}.")
             heading = (found[1], int(found[2]))
-        elif heading is not None and line.startswith("!"):
+        elif first == "!" and heading is not None:
             err.append(line[1:])
-        elif heading is not None and (line.startswith(" ") or not line):
-            out.append(line[1:])
+        elif not line and heading is not None:
+            out.append("")
         else:
             raise SurveyError(f"The survey has a line that belongs to no section: {line[:80]!r}.")
     if not ended:

@@ -9,7 +9,8 @@
 #     !a line of its errors     at most 4 KiB of them
 #
 # Output is followed by one more line break, so that its own last one is not lost. Nothing is
-# interpreted here that Python can interpret later. The parts run side by side. One that does not
+# interpreted here that Python can interpret later. What the shell can do itself it does: a node
+# pays a millisecond for every process that is started. The parts run side by side. One that does not
 # return (nvidia-smi in uninterruptible sleep cannot be killed, nor can a stat on a dead NFS
 # mount) is abandoned at the deadline and named under "@ parts"; its standard streams are files
 # and /dev/null, so that it keeps no SSH channel open.
@@ -29,8 +30,10 @@ export LC_ALL PATH
 SYSTEMD_PAGER='' SYSTEMD_COLORS=0 DOCKER_CLI_HINTS=false
 export SYSTEMD_PAGER SYSTEMD_COLORS DOCKER_CLI_HINTS
 
-version=0 deadline=20 deployments='' launch='' dropins='' dropin_text='' pythons=''
-deployment_texts=' '
+version=0 deadline=20 deployments='' launch='' dropins='' dropin_text='' pythons='' history=0
+whole=''
+deployment_texts=' ' door='' environments='' tools='' account='' tls='' tls_key=''
+past_texts=' start.json 10-toolkit.conf sglang@.service '
 for word in "$@"; do
     value=${word#*=}
     case $word in
@@ -38,9 +41,17 @@ for word in "$@"; do
         deadline=*) deadline=$value ;;
         deployments=*) deployments=$value ;;
         launch=*) launch=$value ;;
+        door=*) door=$value ;;
+        tls=*) tls=$value ;;
+        tls-key=*) tls_key=$value ;;
         dropins=*) dropins=$value ;;
         dropin-text=*) dropin_text=$value ;;
         pythons=*) pythons=$value ;;
+        environments=*) environments=$value ;;
+        tools=*) tools=$value ;;
+        account=*) account=$value ;;
+        history=*) history=$value ;;
+        whole=*) whole=$value ;;
         deployment-text=*) deployment_texts="$deployment_texts$value " ;;
     esac
 done
@@ -54,15 +65,32 @@ clock
 started=$hundredths
 last=$((started + deadline * 100))
 
-T=
-for base in /dev/shm /run /tmp "${TMPDIR:-/tmp}"; do
-    T=$(mktemp -d "$base/sglang-survey.XXXXXXXX" 2>/dev/null) && break
-done
-if [ -z "$T" ]; then
+# Prints a survey that says only why there is none.
+refuse() {
     echo "sglang-survey 1 $version"
     echo '@ failed rc=1'
-    echo ' none of /dev/shm, /run and /tmp can be written to'
+    echo " $1"
     echo '@ end'
+}
+
+# A directory can be made where no byte can be written, so room is tried: a file of 4 MiB. It stays,
+# empty, for as long as all that was to be written was written.
+T=
+for base in /dev/shm /run /tmp "${TMPDIR:-/tmp}"; do
+    T=$(mktemp -d "$base/sglang-survey.XXXXXXXX" 2>/dev/null) || continue
+    if { head -c 4194304 /dev/zero && echo; } >"$T/room" 2>/dev/null; then
+        : >"$T/room"
+        break
+    fi
+    rm -rf "$T"
+    T=
+done
+why=
+[ -n "$T" ] || why='none of /dev/shm, /run and /tmp can be written to, with 4 MiB of room'
+command -v awk >/dev/null 2>&1 || why='it has no awk'
+if [ -n "$why" ]; then
+    [ -z "$T" ] || rm -rf "$T"
+    refuse "$why"
     exit 0
 fi
 
@@ -110,8 +138,20 @@ limit() {
     $limiter "$left" "$@"
 }
 
-# Prints where a program is; shells differ in the exit code of command -v.
-path_of() { command -v "$1" || return 127; }
+# lookup PROGRAM [DIRECTORIES]: sets `found` to where a program is, as a shell would find it.
+lookup() {
+    rest=${2:-$PATH}:
+    while [ -n "$rest" ]; do
+        found=${rest%%:*}/$1
+        [ -f "$found" ] && [ -x "$found" ] && return
+        rest=${rest#*:}
+    done
+    found=
+    return 127
+}
+
+# Prints where a program is.
+path_of() { lookup "$1" && echo "$found"; }
 
 # Prints a file; says apart that there is none.
 show() {
@@ -119,23 +159,44 @@ show() {
     cat "$1"
 }
 
-# item NAME COMMAND...: runs it and keeps its output as a section, whole or not at all.
+# The same of a small file, without another process.
+show_small() {
+    [ -e "$1" ] || return 127
+    while IFS= read -r line || [ -n "$line" ]; do
+        printf '%s\n' "$line"
+    done <"$1"
+}
+
+# item NAME COMMAND...: runs it and keeps its output as a section, whole or not at all: the
+# heading is written when it has ended. `out` is the file of its output, `rc` how it ended.
 count=100
 item() {
+    count=$((count + 1))
     section=$1
     shift
-    "$@" >"$P.out" 2>"$P.err"
+    "$@" >"$P.$count.out" 2>"$P.$count.err"
     rc=$?
-    count=$((count + 1))
-    {
-        echo "@ $section rc=$rc"
-        { head -c 2000000 "$P.out"; echo; } | sed 's/^/ /'
-        if [ -s "$P.err" ]; then
-            { head -c 4096 "$P.err"; echo; } | sed 's/^/!/'
-        fi
-    } >"$P.section"
-    mv "$P.section" "$P.$count.sec"
+    out=$P.$count.out
+    { echo >>"$out" && echo "@ $section rc=$rc" >"$P.$count.head"; } 2>/dev/null || rm -f "$T/room"
     return "$rc"
+}
+
+# Prints all sections: of an output 2 MB at most, of errors 4 KiB.
+sections() {
+    awk '
+        function show(file, mark, most,  line) {
+            while (most > 0 && (getline line <file) > 0) {
+                print mark substr(line, 1, most)
+                most -= length(line) + 1
+            }
+            close(file)
+        }
+        {
+            print
+            base = substr(FILENAME, 1, length(FILENAME) - length(".head"))
+            show(base ".out", " ", 2000000)
+            show(base ".err", "!", 4096)
+        }' "$T"/*.head
 }
 
 # start PART FUNCTION...: runs a part beside the others.
@@ -159,9 +220,17 @@ glibc() {
     ldd --version 2>&1 | head -n 1
 }
 
+# Prints number and name of who runs this: id says "uid=1000(ops) gid=1000(ops) ...".
 user() {
-    id -u
-    id -un
+    words=$(id) || return
+    uid=${words#uid=}
+    uid=${uid%%[!0-9]*}
+    echo "$uid"
+    case $words in "uid=$uid("*)
+        name=${words#*\(}
+        echo "${name%%\)*}"
+        ;;
+    esac
 }
 
 http_client() {
@@ -186,17 +255,18 @@ platform() {
 
 host() {
     item uname uname -srm
-    item os-release show /etc/os-release
-    item dgx-release show /etc/dgx-release
+    item os-release show_small /etc/os-release
+    item dgx-release show_small /etc/dgx-release
     item glibc glibc
-    item boot-id show /proc/sys/kernel/random/boot_id
+    item boot-id show_small /proc/sys/kernel/random/boot_id
     item meminfo show /proc/meminfo
+    uid=
     item user user
     item http-client http_client
     item selinux limit getenforce
     item clock date +%s
     item platform platform
-    if [ "$(id -u)" != 0 ]; then
+    if [ "$uid" != 0 ]; then
         item sudo limit sudo -n true
     fi
 }
@@ -222,7 +292,7 @@ nvidia_devices() {
 }
 
 nvidia() {
-    item nvidia.module show /proc/driver/nvidia/version
+    item nvidia.module show_small /proc/driver/nvidia/version
     item nvidia.modules grep -E '^(nouveau|nvidia)' /proc/modules
     item nvidia.pci pci
     item nvidia.devices nvidia_devices
@@ -244,14 +314,15 @@ smi_query() {
     if [ "$rc" = 2 ]; then
         item smi.query-short limit nvidia-smi "--query-gpu=$first,$rest" --format=csv,noheader
     fi
-    # Only the list names MIG devices by their UUIDs; mode, pending mode and bus id stand in a row.
-    if grep -q ', Enabled, [A-Z][a-z]*, [0-9A-Fa-f]*:[0-9A-Fa-f]*:' "$P.out"; then
-        cp "$P.out" "$P.query"
-        item smi.list limit nvidia-smi -L
-        mv "$P.query" "$P.out"
-        rc=0
-    fi
-    if [ "$rc" != 0 ] || [ -e /dev/dxg ] || ! grep -q '^[0-9][0-9]*, ' "$P.out"; then
+    ended=$rc listed='' mig=''
+    while IFS= read -r line; do
+        case $line in [0-9]*', '*) listed=yes ;; esac
+        # Mode, pending mode and bus id stand in a row.
+        case $line in *', Enabled, '[A-Z]*', '*:*:*) mig=yes ;; esac
+    done <"$out"
+    # Only the list names MIG devices by their UUIDs.
+    [ -z "$mig" ] || item smi.list limit nvidia-smi -L
+    if [ "$ended" != 0 ] || [ -e /dev/dxg ] || [ -z "$listed" ]; then
         item smi.table limit nvidia-smi
     fi
 }
@@ -265,7 +336,7 @@ smi_xml() {
 
 docker_path() {
     path_of docker || return
-    readlink -f "$(command -v docker)"
+    readlink -f "$found"
 }
 
 # Of a specification in YAML only the lines that say kind and names: the rest is long.
@@ -277,15 +348,42 @@ cdi_spec() {
     esac
 }
 
+# The client's own version is in what newer ones say about the engine, from Docker 24 on. Where the
+# engine is silent they may end that with 0 all the same: then the other call says why.
 docker_engine() {
     item podman limit podman --version
     item docker.path docker_path
-    item docker.version limit docker version --format '{{json .}}'
     item docker.info limit docker info --format '{{json .}}'
-    root=$(sed -n 's/.*"DockerRootDir":"\([^"]*\)".*/\1/p' "$P.out")
-    dirs=$(sed -n 's/.*"CDISpecDirs":\[\([^]]*\)\].*/\1/p' "$P.out" | tr -d '"' | tr , ' ')
+    root='' dirs='' client='' engine=''
+    sed -n '/^{/{
+        h
+        s/.*"DockerRootDir":"\([^"]*\)".*/root \1/p
+        g
+        s/.*"CDISpecDirs":\[\([^]]*\)\].*/dirs \1/p
+        g
+        s/.*"ServerVersion":"\([^"][^"]*\)".*/engine \1/p
+        g
+        s/.*"ClientInfo":{"Debug":[a-z]*,\("Platform":{[^}]*},\)*"Version":"\([^"]*\)".*/client \2/p
+    }' "$out" >"$P.told"
+    while read -r word value; do
+        case $word in
+            root) root=$value ;;
+            dirs) dirs=$value ;;
+            client) client=$value ;;
+            engine) engine=$value ;;
+        esac
+    done <"$P.told"
+    if [ -z "$client" ] || [ -z "$engine" ]; then
+        item docker.version limit docker version --format '{{json .}}'
+    fi
     item containerd.config grep -E '^ *root *=' /etc/containerd/config.toml
-    for dir in ${dirs:-/etc/cdi /var/run/cdi}; do
+    # Between the quotes and commas of a list in JSON.
+    IFS='",'
+    # shellcheck disable=SC2086 # many directories
+    set -- ${dirs:-/etc/cdi,/var/run/cdi}
+    unset IFS
+    for dir in "$@"; do
+        [ -n "$dir" ] || continue
         for spec in "$dir"/*.yaml "$dir"/*.yml "$dir"/*.json; do
             [ -e "$spec" ] && item cdi.spec cdi_spec "$spec"
         done
@@ -299,12 +397,24 @@ docker_images() {
     item docker.images limit docker images --no-trunc --digests --format '{{json .}}'
 }
 
+list_containers() {
+    limit docker ps -a --no-trunc --format '{{.ID}} {{.Names}} {{.Status}}' >"$P.ps"
+}
+
 # Never the whole of docker inspect: it holds environments, and with them secrets.
 docker_containers() {
     have docker || return
-    limit docker ps -q --no-trunc >"$P.ids" || return
-    limit docker ps -aq --no-trunc --filter name=sglang- >>"$P.ids"
-    ids=$(sort -u "$P.ids" | head -n 500)
+    item docker.ps list_containers || return
+    ids='' others=0
+    while read -r id name status; do
+        case $name/$status in
+            *sglang-*/*) ids="$ids $id" ;;
+            */Up* | */Restarting*)
+                others=$((others + 1))
+                [ "$others" -gt 500 ] || ids="$ids $id"
+                ;;
+        esac
+    done <"$P.ps"
     [ -n "$ids" ] || return
     # Of its labels only ours: what others put there is theirs.
     form='{"pid":{{json .State.Pid}},"id":{{json .Id}},"name":{{json .Name}}'
@@ -316,25 +426,37 @@ docker_containers() {
     form=$form',"devices":{{json .HostConfig.Devices}}}'
     # shellcheck disable=SC2086 # many ids
     item docker.containers limit docker inspect --type container --format "$form" $ids
-    sed -n 's/^{"pid":\([1-9][0-9]*\),"id":"[0-9a-f]*","name":"\/\(sglang-[^"]*\)".*/\1 \2/p' \
-        "$P.out" >"$P.ours"
-    while read -r pid container; do
-        item container.began began "$container" "$pid"
-    done <"$P.ours"
+    shown=$out
+    while IFS= read -r line; do
+        case $line in '{"pid":'[1-9]*',"id":"'*'","name":"/sglang-'*)
+            pid=${line#*:}
+            container=${line#*'","name":"/'}
+            item container.began began "${container%%\"*}" "${pid%%,*}"
+            ;;
+        esac
+    done <"$shown"
 }
 
 # Prints a name and when its process began, in ticks since boot: no clock that somebody sets.
 began() {
     echo "$1"
-    words=$(cat "/proc/$2/stat") || return 127
+    [ -r "/proc/$2/stat" ] && read -r words <"/proc/$2/stat" || return 127
     # shellcheck disable=SC2086 # the fields after its name, which may hold anything
     set -- ${words##*) }
     echo "${20}"
 }
 
+# Prints a unit and the deployment that its process was started from; of its environment, which
+# may hold what is private, nothing else.
+started_from() {
+    echo "$1"
+    tr '\000' '\n' <"/proc/$2/environ" | sed -n '/^SGLANG_DEPLOYMENT=/{s///p;q;}'
+}
+
 # ---- paths and files --------------------------------------------------------------------------
 
 # Prints the path as asked, its nearest parent that exists, where that really is, its free space.
+# A dead mount holds it up, and that part alone: no time limit of its own would come any sooner.
 space_of() {
     existing=$1
     while [ ! -e "$existing" ] && [ -n "${existing%/*}" ] && [ "$existing" != "${existing%/*}" ]
@@ -344,8 +466,9 @@ space_of() {
     [ -e "$existing" ] || existing=/
     echo "$1"
     echo "$existing"
-    readlink -f "$existing" || echo "$existing"
-    limit df -Pk "$existing"
+    # The shell knows where it stands itself.
+    { cd "$existing" 2>/dev/null && pwd -P; } || readlink -f "$existing" || echo "$existing"
+    df -Pk "$existing"
 }
 
 space() {
@@ -392,11 +515,69 @@ model() {
     [ -f "$1" ] || item model.config model_config "$1"
 }
 
-# Prints the path and, of what exists, kind, mode, owner, size and checksum (not of a secret:
-# a checksum lets one try out guesses). Behind a directory
-# that cannot be searched nothing can be said to be missing.
+# file PATH and secret PATH note a file of which kind, mode, owner and size are wanted, and its
+# checksum (not of a secret: a checksum lets one try out guesses). `states` then asks for those of
+# all that the part noted at once.
+file() { note file "$1"; }
+secret() { note secret "$1"; }
+
+newline='
+'
+note() {
+    # A name of two lines is none of ours.
+    case $2 in *"$newline"*) return ;; esac
+    printf '%s %s\n' "$1" "$2" >>"$P.noted"
+}
+
+states() {
+    [ -s "$P.noted" ] || return 0
+    checksums <"$P.noted" >"$P.sums" 2>/dev/null
+    set --
+    while IFS= read -r line; do
+        set -- "$@" "${line#* }"
+    done <"$P.noted"
+    stat -c '%F|%a|%U:%G|%s|%n' "$@" >"$P.stats" 2>/dev/null
+    # Both say in the order of the question what they have an answer for.
+    exec 3<"$P.noted" 4<"$P.stats" 5<"$P.sums"
+    next_stat
+    next_sum
+    while IFS= read -r line <&3; do
+        item file file_state "${line#* }" "${line%% *}"
+    done
+    exec 3<&- 4<&- 5<&-
+    : >"$P.noted"
+}
+
+checksums() {
+    set --
+    while IFS= read -r line; do
+        path=${line#* }
+        [ "${line%% *}" = file ] && [ -f "$path" ] && [ -r "$path" ] && set -- "$@" "$path"
+    done
+    [ "$#" = 0 ] || sha256sum "$@"
+}
+
+next_stat() { IFS='|' read -r type mode owner size stat_of <&4 || stat_of=; }
+
+next_sum() {
+    IFS= read -r line <&5 || line=
+    sum=${line%% *} sum_of=${line#*  }
+}
+
+# Prints the path and what was seen of it; asks again for it alone where there was no line of it
+# (a name that sha256sum writes in another way). Behind a directory that cannot be searched nothing
+# can be said to be missing.
 file_state() {
-    echo "$1"
+    printf '%s\n' "$1"
+    seen='' checksum=''
+    if [ "$stat_of" = "$1" ]; then
+        seen="$type|$mode|$owner|$size"
+        next_stat
+    fi
+    if [ "$sum_of" = "$1" ]; then
+        checksum=$sum
+        next_sum
+    fi
     if [ ! -e "$1" ] && [ ! -L "$1" ]; then
         parent=${1%/*}
         while [ -n "$parent" ] && [ ! -e "$parent" ]; do
@@ -405,12 +586,13 @@ file_state() {
         [ -x "${parent:-/}" ] || return 13
         return 0
     fi
-    stat -c '%F|%a|%U:%G|%s' "$1" || return 13
-    [ -f "$1" ] || return 0
-    [ "${2:-}" != secret ] || return 0
+    [ -n "$seen" ] || seen=$(stat -c '%F|%a|%U:%G|%s' "$1") || return 13
+    echo "$seen"
+    [ ! -L "$1" ] || echo "-> $(readlink "$1")"
+    [ -f "$1" ] && [ "$2" = file ] || return 0
     [ -r "$1" ] || return 13
-    sum=$(sha256sum <"$1") || return 13
-    echo "${sum%% *}"
+    [ -n "$checksum" ] || checksum=$(sha256sum <"$1") || return 13
+    echo "${checksum%% *}"
 }
 
 # What may be a secret is masked before it travels, even where none should be.
@@ -422,8 +604,14 @@ file_text() {
     sed -E "s/${secret_keys}[:=]).+/\\1 *MASKED*/I" "$1"
 }
 
-file() {
-    item file file_state "$1"
+# of_deployment PATH: a file of a deployment that is read without its text. What a link says is
+# where it leads: the configuration with keys may be there, and what is not sent is not tried out.
+of_deployment() {
+    if [ -L "$1" ]; then
+        secret "$1"
+    else
+        file "$1"
+    fi
 }
 
 text() {
@@ -438,9 +626,10 @@ files() {
         case $word in
             file=*) file "${word#file=}" ;;
             text=*) text "${word#text=}" ;;
-            secret=*) item file file_state "${word#secret=}" secret ;;
+            secret=*) secret "${word#secret=}" ;;
         esac
     done
+    states
 }
 
 # Prints a hub model (HF_HOME:NAME), then what was found good of it (marked COMMIT SIZE|TIME|SUM|PATH),
@@ -478,64 +667,193 @@ properties=$properties,StateChangeTimestamp,StatusText,NeedDaemonReload,ExecMain
 properties=$properties,FragmentPath,DropInPaths,ActiveEnterTimestampMonotonic
 properties=$properties,ExecMainStartTimestampMonotonic
 
+# Where systemd does not answer, its program still says its version, and why.
 systemd() {
-    item systemd.version limit systemctl --version
-    item systemd.state limit systemctl is-system-running
+    item systemd.manager limit systemctl show --property=Version,SystemState || {
+        item systemd.version limit systemctl --version
+        item systemd.state limit systemctl is-system-running
+    }
     item systemd.units limit systemctl show --property=Id,LoadState,ActiveState \
         nvidia-fabricmanager.service nvidia-persistenced.service nvidia-vgpu-mgr.service
 }
 
-# The services are those that systemd knows, those enabled, and those with a deployment.
-service_names() {
-    {
-        limit systemctl list-units --all --plain --no-legend --no-pager 'sglang@*.service'
-        for link in /etc/systemd/system/*.wants/sglang@*.service; do
-            echo "${link##*/} "
-        done
-        for dir in "$deployments"/*/; do
-            dir=${dir%/}
-            [ -d "$dir" ] && echo "sglang@${dir##*/}.service "
-        done
-    } 2>/dev/null | sed -n 's/^[^a-z]*sglang@\([A-Za-z0-9][A-Za-z0-9._-]*\)\.service .*/\1/p' | sort -u
+# Adds the service of a unit to `names`, once.
+add_unit() {
+    name=${1#sglang@}
+    name=${name%.service}
+    case $name in '' | [!A-Za-z0-9]* | *[!A-Za-z0-9._-]*) return ;; esac
+    case " $names " in
+        *" $name "*) ;;
+        *) names="$names $name" ;;
+    esac
 }
 
-# Prints the service, where its links point, and the numbers of its deployments.
+# The services are those enabled, those with a deployment, and those that systemd knows.
+services_there() {
+    for path in /etc/systemd/system/*.wants/sglang@*.service "$deployments"/*/; do
+        path=${path%/}
+        [ -d "$path" ] || [ -L "$path" ] && add_unit "${path##*/}"
+    done
+    units=
+    for name in $names; do
+        units="$units sglang@$name.service"
+    done
+    # shellcheck disable=SC2086 # many units
+    item services.show limit systemctl show "--property=$properties" 'sglang@*.service' $units
+    shown=$out
+    while IFS= read -r line; do
+        case $line in Id=sglang@*.service) add_unit "${line#Id=}" ;; esac
+    done <"$shown"
+}
+
+# Sets what systemd showed of the unit of a service: its state, its main process, how often it was
+# started again by itself, its drop-ins.
+read_unit() {
+    id='' state='' main_pid=0 again=0 drop_ins=''
+    while IFS='=' read -r key value; do
+        case $key in
+            Id) id=$value ;;
+            ActiveState) state=$value ;;
+            MainPID) main_pid=$value ;;
+            NRestarts) again=$value ;;
+            DropInPaths) drop_ins=$value ;;
+            '')
+                [ "$id" != "sglang@$1.service" ] || return
+                id='' state='' main_pid=0 again=0 drop_ins=''
+                ;;
+        esac
+    done <"$shown"
+    [ "$id" = "sglang@$1.service" ] || state='' main_pid=0 again=0 drop_ins=''
+}
+
+# link_of DIRECTORY current|previous: prints where it leads. A switch that was cut between its two
+# renames has left the second one's new link alone (templates/links.sh).
+link_of() {
+    if [ "$2" = previous ] && [ -L "$1/.previous" ] && [ ! -L "$1/.current" ] \
+        && [ "$(readlink "$1/.previous")" != "$(readlink "$1/current")" ]; then
+        readlink "$1/.previous"
+    else
+        readlink "$1/$2"
+    fi
+}
+
+# Prints the service, where its links point, the numbers of its deployments, and when their plans,
+# their records and what their gates saw were written.
 deployment() {
     echo "$1"
     [ -d "$deployments/$1" ] || return 127
     [ -x "$deployments/$1" ] && [ -r "$deployments/$1" ] || return 13
-    for link in current previous; do
-        if [ -L "$deployments/$1/$link" ]; then
-            echo "$link $(readlink "$deployments/$1/$link")"
-        fi
-    done
+    [ -z "$now" ] || echo "current $now"
+    [ -z "$before" ] || echo "previous $before"
     for dir in "$deployments/$1"/*/; do
         dir=${dir%/}
         [ -L "$dir" ] || echo "number ${dir##*/}"
     done
+    cd "$deployments/$1" || return 13
+    set -- [0-9]*/plan.json [0-9]*/record.json [0-9]*/start.json
+    # What matches nothing stays as its pattern, and is no file.
+    stat -c 'written %Y %n' "$@" 2>/dev/null
+    return 0
 }
 
-# Prints the directory of a service's current deployment, by the path that the caller knows, also
-# where a directory above it is a link to somewhere else.
-current_of() {
-    number=$(readlink "$deployments/$1/current") || number=none
-    echo "$deployments/$1/${number##*/}"
+# Prints the numbers of the service's deployments whose texts were asked for, the newest first,
+# without the current one: that one is read whatever was asked.
+past_of() {
+    [ "$history" -gt 0 ] || [ -L "$deployments/$1/.current" ] || return 0
+    {
+        # Of one whose switch was cut files may be in their places already.
+        ! [ -L "$deployments/$1/.current" ] || readlink "$deployments/$1/.current" | grep -xE '[0-9]{1,9}'
+        [ -z "$whole" ] || wanted_of "$1"
+        for dir in "$deployments/$1"/[0-9]*/; do
+            dir=${dir%/}
+            echo "${dir##*/}"
+        done | grep -xE '[0-9]{1,9}' | grep -vx "${now##*/}" | sort -rn | sed "$((history + 1)),\$d"
+    } | awk '!seen[$0]++'
 }
 
-setting() {
-    sed -n "s/^$1=//p" "$2" | tail -n 1 | tr -d "\"'"
+# Prints the number of the deployment of which every file is wanted.
+wanted_of() {
+    case $whole in
+        back)
+            # One that was gone back to, and whose record was not written, is gone on with.
+            back=$deployments/$1/current
+            [ ! -L "$back/back" ] || { readlink "$back"; return 0; }
+            [ -z "$before" ] || echo "${before##*/}"
+            ;;
+        previous) [ -z "$before" ] || echo "${before##*/}" ;;
+        *) echo "$whole" ;;
+    esac
+}
+
+# Reads the texts of a deployment that is not the current one; all of its files where it is whole.
+past() {
+    wanted=
+    [ -z "$whole" ] || wanted=$(wanted_of "$1")
+    for path in "$deployments/$1/$2"/*; do
+        [ -f "$path" ] || [ -L "$path" ] || continue
+        case $deployment_texts$past_texts in
+            *" ${path##*/} "*) text "$path" ;;
+            *)
+                [ "$2" = "$wanted" ] || continue
+                # The unit of a runtime may have the service's own name.
+                case $path in *.service) text "$path" ;; *) of_deployment "$path" ;; esac
+                ;;
+        esac
+    done
+    if [ "$2" = "$wanted" ] && [ -f "$deployments/$1/$2/$launch" ]; then
+        space "$(model_of "$deployments/$1/$2")"
+    fi
+}
+
+# Prints where the model of the deployment in a directory lies.
+model_of() {
+    read_launch "$1/$launch"
+    case $model in
+        /*) echo "$model" ;;
+        *)
+            commit=$(sed -n 's/^revision: //p' "$1/server.yaml" | tr -d "\"'")
+            hub=$hub_home/hub/models--$(echo "$model" | sed 's|/|--|g')
+            echo "$hub/snapshots/$commit"
+            ;;
+    esac
+}
+
+# Sets what the settings of a deployment say: where it listens, what it serves.
+read_launch() {
+    address='' port='' ready='' config='' model='' hub_home=''
+    [ -r "$1" ] || return
+    while IFS= read -r line; do
+        value=${line#*=}
+        value=${value#[\"\']}
+        value=${value%[\"\']}
+        case $line in
+            SGLANG_ADDRESS=*) address=$value ;;
+            SGLANG_PORT=*) port=$value ;;
+            SGLANG_READY_PATH=*) ready=$value ;;
+            SGLANG_CONFIG=*) config=$value ;;
+            SGLANG_MODEL=*) model=$value ;;
+            SGLANG_WEIGHTS=*) hub_home=$value ;;
+        esac
+    done <"$1"
 }
 
 # Prints the header with the key that the server's own configuration FILE holds, if it holds one:
 # for a client's standard input or a file of ours, never for an argument list.
 authorization() {
     [ -r "$1" ] || return 0
-    sed -n 's/^api-key: "\(.*\)"$/Authorization: Bearer \1/p' "$1"
+    while IFS= read -r line; do
+        case $line in 'api-key: "'*'"')
+            line=${line#*\"}
+            printf 'Authorization: Bearer %s\n' "${line%\"}"
+            ;;
+        esac
+    done <"$1"
 }
 
 # ask URL CLIENT CONFIG: prints the HTTP status and then the body of an answer; no proxy is for one's own address.
 ask() {
     unset http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY
+    : >"$P.body"
     case $2 in
         curl)
             authorization "$3" | limit curl -q -s -m 3 -H @- -w '%{http_code}\n' -o "$P.body" \
@@ -560,18 +878,12 @@ open(sys.argv[2], "wb").write(a.read(65536))
             sed -n 's/^ *HTTP\/[0-9.]* \([0-9]*\).*/\1/p' "$P.headers" | tail -n 1
             ;;
     esac
-    head -c 65536 "$P.body" 2>/dev/null
-    rm -f "$P.body"
+    [ ! -s "$P.body" ] || head -c 65536 "$P.body"
 }
 
-# Asks the service NAME that listens as the file FILE says.
+# Asks a service that listens as its settings say, which were read.
 answer() {
-    settings=$2
     client=$(http_client) || return
-    address=$(setting SGLANG_ADDRESS "$settings")
-    port=$(setting SGLANG_PORT "$settings")
-    ready=$(setting SGLANG_READY_PATH "$settings")
-    config=$(setting SGLANG_CONFIG "$settings")
     [ -n "$port" ] || return
     case $address in
         '' | 0.0.0.0) address=127.0.0.1 ;;
@@ -605,95 +917,154 @@ dropin_keys() {
         }' "$1" | sort -u
 }
 
-main_processes() {
-    awk -F= '
-        function tell() { if (pid + 0 > 0 && id != "") print pid, id; id = pid = "" }
-        $1 == "Id" { id = $2 }
-        $1 == "MainPID" { pid = $2 }
-        /^$/ { tell() }
-        END { tell() }' "$P.shown"
-}
-
-foreign_dropins() {
-    sed -n 's/^DropInPaths=//p' "$P.shown" | tr ' ' '\n' | sort -u | while read -r path; do
-        case $path in
-            '' | */"$dropin_text") ;;
-            *) echo "$path" ;;
-        esac
-    done
+# Prints the service, and of its log's end and the kernel's only what tells how it ended.
+# systemd up to 249 calls a unit by its description alone.
+last_lines() {
+    echo "$1"
+    have journalctl || return 127
+    limit journalctl --unit="sglang@$1.service" -n 3000 -o cat --no-pager 2>/dev/null | grep -E \
+        -e '^(stop|ready) gate: ' -e "^(Starting|Started|Stopping|Stopped) (sglang@|SGLang server $1\\.+\$)" \
+        -e '^sglang@[^ ]*: (Main process|Control process|Failed|Deactivated|start|State|A process)' \
+        -e 'Remaining number of requests|Force exiting|SIGQUIT received|crashed with exit code' \
+        | tail -n 60 | cut -c1-300
+    limit journalctl --dmesg -n 5000 -o cat --no-pager 2>/dev/null | grep '^oom-kill:' \
+        | grep -F "sglang-$1.slice" | tail -n 3 | cut -c1-600
+    return 0
 }
 
 services() {
-    names=$(service_names)
-    [ -n "$names" ] || return
-    units=
+    names=
+    services_there
+    foreign=' '
     for name in $names; do
-        units="$units sglang@$name.service"
-    done
-    # shellcheck disable=SC2086 # many units
-    item services.show limit systemctl show "--property=$properties" $units
-    cp "$P.out" "$P.shown"
-    for name in $names; do
-        current=$(current_of "$name")
-        if [ -f "$current/$launch" ] && active "$name"; then
-            # One service that does not answer must not hold up the next.
-            (
-                P=$P-answer-$name
-                answer "$name" "$current/$launch"
-            ) &
-        fi
-    done
-    main_processes >"$P.main"
-    while read -r pid unit; do
-        item main.began began "$unit" "$pid"
-    done <"$P.main"
-    for path in $(foreign_dropins); do
-        item dropin.keys dropin_keys "$path"
-    done
-    for name in $names; do
-        item deployment deployment "$name"
-        current=$(current_of "$name")
-        for path in "$current"/*; do
-            [ -f "$path" ] || continue
-            case $deployment_texts in
-                *" ${path##*/} "*) text "$path" ;;
-                *) file "$path" ;;
-            esac
-        done
-        # A configuration with keys stands apart; its checksum is that of a slow one of each key.
-        if [ -f "$current/$launch" ]; then
-            config=$(setting SGLANG_CONFIG "$current/$launch")
-            case $config in
-                "$current"/* | '') ;;
-                *) file "$config" ;;
-            esac
-        fi
-        drop_in_dir=${dropins%%%*}$name${dropins#*%}
-        for path in "$drop_in_dir"/*.conf; do
-            [ -e "$path" ] || continue
-            case ${path##*/} in
-                "$dropin_text") text "$path" ;;
-                *) file "$path" ;;
-            esac
-        done
+        service "$name"
     done
     wait
 }
 
-# Says whether systemd showed the unit of a service as active.
-active() {
-    id='' state=''
-    while IFS='=' read -r key value; do
-        case $key in
-            Id) id=$value ;;
-            ActiveState) state=$value ;;
-            '')
-                [ "$id" != "sglang@$1.service" ] || break
-                id='' state=''
-                ;;
+# One service: what runs, and the files of the deployment that it is to run from.
+service() {
+    home=$deployments/$1
+    read_unit "$1"
+    now='' before=''
+    [ ! -L "$home/current" ] || now=$(readlink "$home/current")
+    [ ! -L "$home/previous" ] && [ ! -L "$home/.previous" ] || before=$(link_of "$home" previous)
+    # By the path that the caller knows, also where a directory above it is a link elsewhere.
+    current=$home/${now##*/}
+    [ -n "$now" ] || current=$home/none
+    read_launch "$current/$launch"
+    if [ -f "$current/$launch" ] && [ "$state" = active ]; then
+        # One service that does not answer must not hold up the next.
+        (
+            P=$P-answer-$1
+            answer "$1"
+        ) &
+    fi
+    if [ "${main_pid:-0}" != 0 ]; then
+        item main.began began "sglang@$1.service" "$main_pid"
+        item main.deployment started_from "sglang@$1.service" "$main_pid"
+    fi
+    for path in $drop_ins; do
+        case $path in */"$dropin_text") continue ;; esac
+        case $foreign in *" $path "*) continue ;; esac
+        foreign="$foreign$path "
+        item dropin.keys dropin_keys "$path"
+    done
+    if [ -n "$state" ] && [ "$state" != active ] || [ "${again:-0}" != 0 ]; then
+        item last.lines last_lines "$1"
+    fi
+    item deployment deployment "$1"
+    for path in "$current"/*; do
+        [ -f "$path" ] || [ -L "$path" ] || continue
+        case $deployment_texts in
+            *" ${path##*/} "*) text "$path" ;;
+            *) of_deployment "$path" ;;
         esac
-    done <"$P.shown"
-    [ "$id=$state" = "sglang@$1.service=active" ]
+    done
+    # A configuration with keys stands apart; its checksum is that of a slow one of each key.
+    case $config in
+        "$current"/* | '') ;;
+        *) file "$config" ;;
+    esac
+    for number in $(past_of "$1"); do
+        past "$1" "$number"
+    done
+    drop_in_dir=${dropins%%%*}$1${dropins#*%}
+    for path in "$drop_in_dir"/*.conf; do
+        [ -e "$path" ] || continue
+        case ${path##*/} in
+            "$dropin_text") text "$path" ;;
+            *) file "$path" ;;
+        esac
+    done
+    # A unit of its own, beside the template; whoever asks for its text gets it elsewhere.
+    [ ! -e "${drop_in_dir%.d}" ] || file "${drop_in_dir%.d}"
+    states
+}
+
+# ---- the door ---------------------------------------------------------------------------------
+
+# Prints where the link to the door's settings leads, its unit's state, and what it says itself.
+door_state() {
+    ! [ -L "$door/current" ] || echo "link $(readlink "$door/current")"
+    [ ! -f /run/sglang-door/state ] || head -c 65536 /run/sglang-door/state | sed 's/^/state /'
+    limit systemctl show --property=LoadState,ActiveState,UnitFileState,MainPID \
+        --property=StateChangeTimestamp,NeedDaemonReload sglang-door.service
+}
+
+# Prints the certificate that the door is to have, and before it whether its key fits: of the key
+# nothing leaves the node, so nothing of a file that holds both.
+door_tls() {
+    [ -e "$tls" ] || return 127
+    [ -r "$tls" ] || return 13
+    if grep -q 'PRIVATE KEY' "$tls"; then
+        echo holds-key
+        return
+    fi
+    word=unknown
+    if [ ! -e "$tls_key" ]; then
+        word=absent
+    elif [ ! -r "$tls_key" ]; then
+        word=unreadable
+    elif grep -q ENCRYPTED "$tls_key"; then
+        word=encrypted
+    else
+        own=$(sed -n 's/^SGLANG_ENVIRONMENT="\(.*\)"$/\1/p' "$door/current/door.env" 2>/dev/null)
+        for python in python3 "${own:-/nonexistent}/bin/python3"; do
+            have "$python" || continue
+            limit "$python" -I -c 'import ssl, sys
+try:
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*sys.argv[1:], password="")
+except (OSError, ValueError):
+    sys.exit(3)' "$tls" "$tls_key" 2>/dev/null </dev/null
+            case $? in
+                0) word=fits ;;
+                3) word=differs ;;
+                *) continue ;;
+            esac
+            break
+        done
+        if [ "$word" = unknown ] && have openssl; then
+            word=differs
+            of_key=$(limit openssl pkey -in "$tls_key" -passin pass: -pubout 2>/dev/null)
+            [ -z "$of_key" ] || [ "$of_key" != "$(limit openssl x509 -in "$tls" -noout -pubkey)" ] || word=fits
+        fi
+    fi
+    echo "$word"
+    head -c 262144 "$tls"
+}
+
+door() {
+    [ -z "$tls" ] || item door.tls door_tls
+    [ -n "$door" ] && { [ -e "$door" ] || [ -e /etc/systemd/system/sglang-door.service ]; } || return
+    item door door_state
+    for path in "$door"/current/*; do
+        case $path in
+            */door.json) text "$path" ;;
+            *) [ ! -f "$path" ] || file "$path" ;;
+        esac
+    done
+    states
 }
 
 # ---- network ----------------------------------------------------------------------------------
@@ -709,9 +1080,9 @@ network() {
 python_state() {
     echo "$1"
     limit "$1" -c '
-import os, platform, sysconfig
-include = sysconfig.get_paths()["include"]
-print(platform.python_version())
+import os, sys, sysconfig
+include = sysconfig.get_path("include")
+print(sys.version.split()[0])
 print(include if os.path.exists(os.path.join(include, "Python.h")) else "")
 '
 }
@@ -726,22 +1097,41 @@ cuda_home() {
     for name in bin/nvcc lib64/libcudart.so include/cuda_runtime.h; do
         [ -e "$1/$name" ] && echo "$name"
     done
+    # What FlashInfer and nvcc itself want beyond these; a small toolkit does not have all of it.
+    for name in nvvm/bin/cicc include/cublasLt.h include/curand.h include/nvrtc.h; do
+        [ -e "$1/$name" ] || echo "lacks $name"
+    done
     [ -f "$1/version.json" ] && sed -n '/"cuda"/,/}/s/.*"version" *: *"\([^"]*\)".*/version \1/p' \
         "$1/version.json"
     return 0
 }
 
 toolchain() {
-    for name in python3.10 python3.11 python3.12 python3.13 python3.14 python3; do
-        path=$(command -v "$name") && item python python_state "$path"
+    plain=
+    for name in python3 python3.10 python3.11 python3.12 python3.13 python3.14; do
+        lookup "$name" || continue
+        # Under its second name it is not asked again.
+        # shellcheck disable=SC3013 # POSIX has -ef since 2024, dash, busybox and bash for long
+        [ -n "$plain" ] && [ "$found" -ef "$plain" ] && continue
+        [ "$name" != python3 ] || plain=$found
+        item python python_state "$found"
     done
     for path in "$pythons"/*/bin/python3; do
         [ -x "$path" ] && item python python_state "$path"
     done
+    # A unit has no login's PATH: what it would find is told as well.
     for name in g++ c++ gcc clang++; do
-        path=$(command -v "$name") && item compiler program_state "$path"
+        lookup "$name" && item compiler program_state "$found"
+        path=$found
+        lookup "$name" /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+        [ -z "$found" ] || [ "$found" = "$path" ] || item compiler program_state "$found"
     done
-    for path in "$(command -v nvcc)" /usr/local/cuda*/bin/nvcc "${CUDA_HOME:-/none}/bin/nvcc"; do
+    # An older one beside it may be named to the server where the plain one is too new for CUDA.
+    for path in /usr/local/bin/g++-[0-9]* /usr/bin/g++-[0-9]*; do
+        [ -x "$path" ] && item compiler program_state "$path"
+    done
+    lookup nvcc
+    for path in "$found" /usr/local/cuda*/bin/nvcc "${CUDA_HOME:-/none}/bin/nvcc"; do
         [ -x "$path" ] && item nvcc program_state "$path"
     done
     for path in "${CUDA_HOME:-}" /usr/local/cuda*; do
@@ -749,6 +1139,84 @@ toolchain() {
     done
     item ninja limit ninja --version
 }
+
+# Prints the libraries that the loader knows, of those that matter: the name, then the path.
+libraries() {
+    limit ldconfig -p >"$P.known" || return
+    awk '
+        ($1 == "libcuda.so.1" || $1 == "libcuda.so" || $1 == "libnuma.so.1") \
+            && /\(.*(x86-64|AArch64).*\) => / && !($1 in path) {
+            path[$1] = $NF
+            print $1, $NF
+        }' "$P.known"
+}
+
+package_manager() {
+    path_of apt-get || path_of dnf
+}
+
+account_state() {
+    echo "$1"
+    have getent || return 127
+    getent passwd "$1"
+    rc=$?
+    [ "$rc" = 2 ] || return "$rc"
+}
+
+tools_there() {
+    [ -d "$tools" ] || return 127
+    [ -r "$tools" ] && [ -x "$tools" ] || return 13
+    for path in "$tools"/*; do
+        [ -f "$path" ] && [ -x "$path" ] && echo "$path"
+    done
+    return 0
+}
+
+# Prints an environment, its mark in a line, which of its parts are there, and what its packages
+# are now and were not when it was marked, or the other way round. Only two directories are read.
+environment_state() {
+    echo "$1"
+    [ -r "$1" ] && [ -x "$1" ] || return 13
+    [ ! -f "$1/environment.json" ] || echo "mark $(head -c 65536 "$1/environment.json" | tr '\n' ' ')"
+    [ -x "$1/bin/python3" ] && echo 'part bin/python3'
+    include=$(sed -n 's/.*"include": *"\([^"]*\)".*/\1/p' "$1/environment.json" 2>/dev/null)
+    [ -n "$include" ] && [ -e "$include/Python.h" ] && echo 'part Python.h'
+    for packages in "$1"/lib/python3*/site-packages; do
+        [ -d "$packages" ] || continue
+        echo "site ${packages#"$1/"}"
+        echo "time $(stat -c %Y "$packages")"
+        for cuda in "$packages"/nvidia/cu[0-9]*; do
+            for name in bin/nvcc nvvm/bin/cicc lib64 lib64/libcudart.so lib/stubs/libcuda.so; do
+                [ -e "$cuda/$name" ] && echo "cuda ${cuda##*/}/$name"
+            done
+        done
+        [ -f "$1/packages.txt" ] || continue
+        for path in "$packages"/*.dist-info; do
+            echo "${path##*/}"
+        done | sort >"$P.packages"
+        echo 'compared'
+        grep -vxFf "$1/packages.txt" "$P.packages" | head -n 50 | sed 's/^/more /'
+        grep -vxFf "$P.packages" "$1/packages.txt" | head -n 50 | sed 's/^/less /'
+    done
+    return 0
+}
+
+environments() {
+    item libraries libraries
+    item package-manager package_manager
+    [ -z "$account" ] || item account account_state "$account"
+    [ -z "$tools" ] || item tools tools_there
+    [ -n "$environments" ] && [ -e "$environments" ] || return
+    if [ ! -r "$environments" ] || [ ! -x "$environments" ]; then
+        item environments.closed closed
+        return
+    fi
+    for path in "$environments"/*; do
+        [ -d "$path" ] && [ ! -L "$path" ] && item environment environment_state "$path"
+    done
+}
+
+closed() { return 13; }
 
 # ---- all of it, side by side ------------------------------------------------------------------
 
@@ -758,7 +1226,9 @@ start docker docker_engine
 start docker-images docker_images
 start docker-containers docker_containers
 start services services
+start door door
 start toolchain toolchain
+start environments environments
 start host host
 start nvidia nvidia
 start systemd systemd
@@ -791,7 +1261,10 @@ while :; do
     [ -n "$unfinished" ] || break
     clock
     [ "$hundredths" -lt "$last" ] || break
-    sleep 0.05 2>/dev/null || sleep 1
+    # Each look costs a process: where the first second was not enough there are fewer.
+    nap=0.25
+    [ "$hundredths" -gt $((started + 100)) ] || nap=0.1
+    sleep "$nap" 2>/dev/null || sleep 1
 done
 
 # Lines that no Python has to guess about: control characters go, and bytes that are not UTF-8,
@@ -803,14 +1276,20 @@ plain() {
         tr -d '\000-\010\013-\037\177-\377'
     fi
 }
+# What is missing then would be taken for what is not there.
+if [ ! -e "$T/room" ]; then
+    refuse "no room was left in $base"
+    exit 0
+fi
 {
     echo "sglang-survey 1 $version"
-    cat "$T"/*.sec
+    sections
     clock
     echo '@ parts rc=0'
     echo " hundredths $((hundredths - started))"
     for name in $unfinished; do
-        sed 's/^/ unfinished /' "$T/$name.part"
+        read -r line <"$T/$name.part"
+        echo " unfinished $line"
     done
     echo '@ end'
 } | plain

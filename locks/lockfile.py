@@ -123,8 +123,8 @@ def _validated(data: Any, path: Path) -> Lock:
             "and run `sglang-node lock` again.",
             "schema_version",
         )
-    if type(version) is not int or version != SCHEMA_VERSION:
-        raise _broken(path, "schema_version", f"it must be {SCHEMA_VERSION}")
+    if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
+        raise _broken(path, "schema_version", f"it must be 1 to {SCHEMA_VERSION}")
     try:
         return Lock.model_validate(data)
     except ValidationError as error:

@@ -1,21 +1,28 @@
 """Making a lock: what is asked for, what is known already, and the outside world for the rest."""
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from locks.hub import HubError, HubOptions, check_model, resolve_model
+from locks.index import KernelProblem
+from locks.kernels import KernelOptions, kernels_words, resolve_kernels
 from locks.records import (
     Architecture,
     Lock,
     LockedImage,
+    LockedKernels,
     LockedModel,
     Unresolved,
     iso_time,
+    kernels_key,
     model_key,
 )
 from locks.references import Reference, parse_reference
 from locks.registry import RegistryClient, RegistryError, RegistryOptions, check_architecture
+
+AGAIN = "sglang-node lock TARGET"
+"""The command that tries again. Whoever reads a lock may have another inventory than who made it."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,14 @@ class ModelRequest:
     revision: str = "main"
 
 
+@dataclass(frozen=True)
+class KernelRequest:
+    """FlashInfer's kernels that somebody wants: its version, and the CUDA release (`13.0`)."""
+
+    version: str
+    cuda: str
+
+
 def make_lock(
     images: Sequence[ImageRequest],
     models: Sequence[ModelRequest],
@@ -42,18 +57,19 @@ def make_lock(
     existing: Lock | None = None,
     registry_options: RegistryOptions | None = None,
     hub_options: HubOptions | None = None,
+    kernels: Sequence[KernelRequest] = (),
+    kernel_options: KernelOptions | None = None,
     progress: Callable[[str], None] = lambda line: None,
     refresh: bool = False,
     prune: bool = True,
-    target: str = "TARGET",
 ) -> Lock:
     """Return a lock with everything that is asked for and can be resolved.
 
     What `existing` knows is kept without asking anybody, unless `refresh`; a refresh that fails
     keeps it too. What is no longer asked for goes, unless `prune` is False (two inventories that
-    share a lock). What cannot be resolved stands in `unresolved`, with the command that helps
-    (`target` is what that command is given). `now`: ISO time with zone. `progress` takes a line per
-    step. Raises ReferenceRefused, ModelRefused or ValueError for bad input, before asking anybody.
+    share a lock). What cannot be resolved stands in `unresolved`, with the command that helps.
+    `now`: ISO time with zone. `progress` takes a line per step. Raises ReferenceRefused,
+    ModelRefused or ValueError for bad input, before asking anybody.
     """
     iso_time(now)
     wanted_images = _merged(images)
@@ -61,7 +77,7 @@ def make_lock(
     for repo, revision in wanted_models:
         check_model(repo, revision)
     client = RegistryClient(registry_options, progress)
-    work = _Work(now, existing or Lock(), refresh, target, progress)
+    work = _Work(now, existing or Lock(), refresh, progress)
     found_images = {} if prune else dict(work.existing.images)
     for reference, architectures in wanted_images:
         image = work.image(client, reference, architectures)
@@ -72,8 +88,18 @@ def make_lock(
         model = work.model(repo, revision, hub_options)
         if model is not None:
             found_models[model_key(repo, revision)] = model
-    left = [] if prune else work.unresolved_elsewhere(wanted_images, wanted_models)
-    return Lock(images=found_images, models=found_models, unresolved=(*left, *work.unresolved))
+    found_kernels = {} if prune else dict(work.existing.kernels)
+    for one in dict.fromkeys(kernels):
+        there = work.kernels(one, kernel_options or KernelOptions())
+        if there is not None:
+            found_kernels[there.key] = there
+    left = [] if prune else work.unresolved_elsewhere(wanted_images, wanted_models, kernels)
+    return Lock(
+        images=found_images,
+        models=found_models,
+        kernels=found_kernels,
+        unresolved=(*left, *work.unresolved),
+    )
 
 
 class _Work:
@@ -84,14 +110,12 @@ class _Work:
         now: str,
         existing: Lock,
         refresh: bool,
-        target: str,
         progress: Callable[[str], None],
     ) -> None:
         self.existing = existing
         self.unresolved: list[Unresolved] = []
         self._now = now
         self._refresh = refresh
-        self._target = target
         self._say = progress
 
     def image(
@@ -170,32 +194,56 @@ class _Work:
             return known if found.config is None or found.config == known.config else found
         return found
 
+    def kernels(self, one: KernelRequest, options: KernelOptions) -> LockedKernels | None:
+        """Keep or resolve FlashInfer's kernels of one version and CUDA release."""
+        key = kernels_key(one.version, one.cuda)
+        known = self.existing.kernels.get(key)
+        if known is not None and not self._refresh:
+            return known
+        try:
+            found = resolve_kernels(
+                one.version, one.cuda, now=self._now, options=options, progress=self._say
+            )
+        except KernelProblem as error:
+            self._not_resolved("kernels", key, error.code, error, None)
+            if known is not None:
+                self._say(f"{key} stays as it was locked")
+            return known
+        if known is not None and (known.wheels, known.index) == (found.wheels, found.index):
+            self._say(f"{key} has not moved")
+            return known
+        self._say(kernels_words(found))
+        return found
+
     def unresolved_elsewhere(
         self,
         images: list[tuple[Reference, tuple[Architecture, ...]]],
         models: list[tuple[str, str]],
+        kernels: Sequence[KernelRequest],
     ) -> list[Unresolved]:
         """What an earlier run could not resolve and this one was not asked for."""
         asked = {reference.asked for reference, _ in images}
         asked |= {model_key(repo, revision) for repo, revision in models}
+        asked |= {kernels_key(one.version, one.cuda) for one in kernels}
         return [one for one in self.existing.unresolved if one.what not in asked]
 
     def _not_resolved(
         self,
-        kind: str,
+        kind: Literal["image", "model", "kernels"],
         what: str,
         code: str,
         error: Exception,
         first: str | None,
     ) -> None:
-        again = f"sglang-node lock {shlex.quote(self._target)}"
-        command = f"{first} && {again}" if first else again
+        why = _line(str(error))
+        # Where the sentence says what to run first, once is enough.
+        command = f"{first} && {AGAIN}" if first and first not in why else AGAIN
         self.unresolved.append(
             Unresolved(
-                kind="image" if kind == "image" else "model",
+                kind=kind,
                 what=what,
                 code=code,
-                why=_line(str(error)),
+                why=why,
                 command=_line(command),
             )
         )

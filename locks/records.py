@@ -8,17 +8,31 @@ import re
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    model_validator,
+)
 
 from locks.references import ReferenceRefused, parse_reference
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+"""2 has FlashInfer's kernels. A lock without any is written as 1 is, and read as before."""
 
 Architecture = Literal["x86_64", "aarch64"]
 Platform = Literal["linux/amd64", "linux/arm64"]
 
 # The name a kernel gives a machine (`uname -m`) and the one that registries use for it.
 PLATFORM_OF: dict[Architecture, Platform] = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
+
+# FlashInfer's packages of precompiled kernels: the first leads to providers, one for each GPU
+# architecture; the second is for all of them.
+SHIM: Final = "flashinfer-jit-cache"
+CUBIN: Final = "flashinfer-cubin"
 
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 MediaType = Annotated[str, Field(pattern=r"^[a-z0-9.+-]+/[a-zA-Z0-9.+_-]+$", max_length=200)]
@@ -148,19 +162,59 @@ class LockedModel(Record):
 class Unresolved(Record):
     """What could not be resolved: its key, the code and sentence of why, the command that helps."""
 
-    kind: Literal["image", "model"]
+    kind: Literal["image", "model", "kernels"]
     what: Word
     code: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$", max_length=60)]
     why: Line
     command: Line
 
 
-class Lock(Record):
-    """A whole `sglang.lock`. Images by reference as asked; models by `repo@revision`."""
+class LockedWheel(Record):
+    """A file of FlashInfer's index. `hash_from`: its link said the hash, or it was downloaded."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    name: Word
+    version: Word
+    file: Word
+    hash: Digest
+    hash_from: Literal["link", "download"]
+    size_bytes: Bytes | None = None
+
+
+class LockedKernels(Record):
+    """FlashInfer's precompiled kernels of one version and CUDA release, for every architecture.
+
+    `index`: the address that was asked. Of each package it has the files for all Pythons and CPU
+    architectures: a plan takes what its node needs.
+    """
+
+    version: Word
+    cuda: Annotated[str, Field(pattern=r"^\d+\.\d+$")]
+    index: Word
+    wheels: tuple[LockedWheel, ...]
+    resolved_at: Time
+
+    @property
+    def key(self) -> str:
+        """What it stands under in a lock: `flashinfer-jit-cache==0.7.2+cu130`."""
+        return kernels_key(self.version, self.cuda)
+
+
+def _current(version: object) -> object:
+    """An older lock is read as one of this version: it says nothing that this one does not."""
+    return SCHEMA_VERSION if type(version) is int and version == 1 else version
+
+
+class Lock(Record):
+    """A whole `sglang.lock`.
+
+    Images by reference as asked; models by `repo@revision`; FlashInfer's kernels by version and
+    CUDA release.
+    """
+
+    schema_version: Annotated[Literal[2], BeforeValidator(_current)] = SCHEMA_VERSION
     images: dict[Word, LockedImage] = Field(default_factory=dict)
     models: dict[Word, LockedModel] = Field(default_factory=dict)
+    kernels: dict[Word, LockedKernels] = Field(default_factory=dict)
     unresolved: tuple[Unresolved, ...] = ()
 
     @model_validator(mode="after")
@@ -171,6 +225,9 @@ class Lock(Record):
         for key, model in self.models.items():
             if key != model_key(model.repo, model.asked_revision):
                 raise ValueError(f"models: the key {key!a} is not what its entry was asked for")
+        for key, kernels in self.kernels.items():
+            if key != kernels.key:
+                raise ValueError(f"kernels: the key {key!a} is not what its entry was asked for")
         return self
 
     def image(self, tag: str) -> LockedImage | None:
@@ -196,10 +253,13 @@ class Lock(Record):
 
     def to_json(self) -> dict[str, Any]:
         """Return the lock as plain data with a stable order: keys and paths sorted."""
+        kernels = {key: _kernels_json(self.kernels[key]) for key in sorted(self.kernels)}
+        newer = kernels or any(one.kind == "kernels" for one in self.unresolved)
         return {
-            "schema_version": self.schema_version,
+            "schema_version": SCHEMA_VERSION if newer else 1,
             "images": {key: _image_json(self.images[key]) for key in sorted(self.images)},
             "models": {key: _model_json(self.models[key]) for key in sorted(self.models)},
+            **({"kernels": kernels} if kernels else {}),
             "unresolved": [
                 one.model_dump() for one in sorted(self.unresolved, key=lambda u: (u.kind, u.what))
             ],
@@ -209,6 +269,16 @@ class Lock(Record):
 def model_key(repo: str, revision: str) -> str:
     """Return the key under which a model stands in a lock."""
     return f"{repo}@{revision}"
+
+
+def kernels_key(version: str, cuda: str) -> str:
+    """Return the key of FlashInfer's kernels in a lock: `flashinfer-jit-cache==0.7.2+cu130`."""
+    return f"{SHIM}=={version}+{cuda_label(cuda)}"
+
+
+def cuda_label(cuda: str) -> str:
+    """Return a CUDA release as FlashInfer's index writes it: `cu130` of `13.0`."""
+    return "cu" + cuda.replace(".", "")
 
 
 def is_commit(revision: str) -> bool:
@@ -232,4 +302,10 @@ def _image_json(image: LockedImage) -> dict[str, Any]:
 def _model_json(model: LockedModel) -> dict[str, Any]:
     data = model.model_dump(exclude_none=True)
     data["files"] = sorted(data["files"], key=lambda file: str(file["path"]))
+    return data
+
+
+def _kernels_json(kernels: LockedKernels) -> dict[str, Any]:
+    data = kernels.model_dump(exclude_none=True)
+    data["wheels"] = sorted(data["wheels"], key=lambda wheel: (wheel["name"], wheel["file"]))
     return data

@@ -15,8 +15,12 @@ def lock_path(target: str) -> Path:
 
     For an inventory file (one that exists, or any name ending in `.py`): `sglang.lock` beside it,
     where it is committed with the inventory. For all else (`@local`, host names): a file of its
-    own under the user's configuration directory.
+    own under the user's configuration directory. An Ansible inventory (`@ansible/PATH`) is one
+    whether PATH is a file or a directory, all of whose files Ansible would read: it is beside both.
     """
+    ansible = target.removeprefix("@ansible/")
+    if ansible != target and Path(ansible).exists():
+        return Path(ansible).with_name(LOCK_NAME)
     if target.endswith(".py") or _is_file(target):
         return Path(target).with_name(LOCK_NAME)
     return user_config_path("sglang-node") / "locks" / f"{_file_name(target)}.lock"

@@ -13,6 +13,7 @@ from pyinfra.api.state import State
 from pyinfra.connectors.util import CommandOutput
 from typing_extensions import override
 
+from operations.becoming import NotRoot
 from operations.outcomes import outcome_of
 from operations.tickets import held_of, is_dead
 from plans.applylock import LOCK_MARK, locked, unlock
@@ -65,13 +66,18 @@ class Program(StringCommand):
                 # A run of this machine that is no more: what it left is ours to go on with.
                 text = locked(self.text, held.ticket, held=held.taken, takes_over=against)
                 ok, output = self._run(text, state, host, connector_arguments)
+        except NotRoot as error:
+            say_failed(host, f"{self.what}: {error}")
+            return False, CommandOutput([])
         except (TimeoutError, OSError, EOFError, SSHException) as error:
             # pyinfra logs such an error and goes on: the node would count as done.
             say_failed(host, f"the connection was lost at: {self.what} ({_said(error)})")
+            outcome_of(host).lost = True
             return False, CommandOutput([])
         held.taken = held.taken or (locks and ok)
         if not ok and _is_lost(host):
             say_failed(host, f"the connection was lost at: {self.what}; what it began may go on")
+            outcome_of(host).lost = True
             return False, CommandOutput([])
         refused = refusal_of(output)
         if refused is not None:
@@ -108,7 +114,7 @@ def give_back(state: State, host: Host, connector_arguments: Any) -> None:
             command,
             **{**connector_arguments, "_stdin": whole(unlock(held.ticket)), "_timeout": 30},
         )
-    except (TimeoutError, OSError, EOFError, SSHException) as error:
+    except (NotRoot, TimeoutError, OSError, EOFError, SSHException) as error:
         logger.debug(f"{host.print_prefix}the apply lock was not given back: {_said(error)}")
 
 
@@ -163,6 +169,10 @@ def say_failed(host: Host, sentence: str) -> None:
     logger.error(f"{host.print_prefix}{sentence}")
 
 
+FULL_WORDS = ("No space left on device", "no space left on device", "Disk quota exceeded")
+FULL = "the disk is full: make room (df -h; sglang-node collect TARGET), then run the same again"
+
+
 def failing(sentence: str) -> Judge:
     """Return a judge that keeps ``sentence``, and the program's last word, where it failed."""
 
@@ -180,4 +190,5 @@ def _last_words(said: list[str]) -> list[str]:
     # A program's own last word is what it left as it was; the reason stands before it.
     last = said[-2:] if said[-1:] and said[-1].startswith("nothing was ") else said[-1:]
     known = [one.entry for one in scan(said) if one.entry.is_fatal]
-    return [*last, f"{known[-1].meaning} {known[-1].advice}"] if known else last
+    full = [FULL] if any(word in line for line in said for word in FULL_WORDS) else []
+    return [*last, f"{known[-1].meaning} {known[-1].advice}"] if known else [*last, *full]

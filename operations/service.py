@@ -16,10 +16,11 @@ from pyinfra.context import host
 from operations.outcomes import outcome_of
 from operations.remote import Judge, Program, failing, say_failed
 from plans import paths, scripts
+from plans.ends import traceback_end
 from plans.plan import ServicePlan
 from plans.verification import Verdict, judge
 from plans.wishes import Service
-from releases.log_lines import scan
+from releases.log_lines import classify, scan
 from releases.table import get_release
 
 UNSWITCHED = ("nothing was switched", "the switch is not complete")
@@ -65,11 +66,7 @@ def restarted(name_of_service: str, release: str) -> Generator[Program, None, No
 
         service.restarted("chat", "0.5.23", name="Restart chat")
     """
-    yield Program(
-        scripts.control("restart", name_of_service),
-        f"restart {name_of_service}",
-        judge=_judge_act(name_of_service, release),
-    )
+    yield _control("restart", "restart", name_of_service, release)
 
 
 @operation(is_idempotent=False)
@@ -86,16 +83,33 @@ def stopped(name_of_service: str, release: str) -> Generator[Program, None, None
 
         service.stopped("chat", "0.5.23", name="Stop chat")
     """
-    yield Program(
-        scripts.control("stop", name_of_service),
-        f"stop {name_of_service}",
-        judge=_judge_act(name_of_service, release),
-    )
+    yield _control("stop", "stop", name_of_service, release)
+
+
+@operation(is_idempotent=False)
+def ended(name_of_service: str, release: str) -> Generator[Program, None, None]:
+    """
+    End a service at once: nothing is waited for, and what is in flight is lost.
+
+    + name_of_service: the service
+    + release: the release it runs, for what the lines of its log mean
+
+    **Example:**
+
+    .. code:: python
+
+        service.ended("chat", "0.5.23", name="End chat")
+    """
+    yield _control("stop-now", "end", name_of_service, release)
 
 
 @operation(is_idempotent=False)
 def verified(
-    service: Service, release: str, number: int, record: Mapping[str, Any] | None = None
+    service: Service,
+    release: str,
+    number: int,
+    record: Mapping[str, Any] | None = None,
+    unended: bool = False,
 ) -> Generator[Program, None, None]:
     """
     Prove that a service answers: one ordinary generation whose text is read.
@@ -104,6 +118,7 @@ def verified(
     + release: the release it runs
     + number: of its current deployment
     + record: what is kept with the deployment beside what the verify saw; None keeps nothing
+    + unended: a way back to it was cut, or did not answer: it has come to its end once this answers
 
     **Example:**
 
@@ -128,12 +143,13 @@ def verified(
     )
     verdict = outcome_of(host).verdicts.get(service.name)
     if record is not None and verdict is not None:
-        text = json.dumps(_record(record, verdict), indent=1, ensure_ascii=False) + "\n"
+        yield write_record(service.name, number, record_of(record, verdict))
+    elif unended and verdict is not None and verdict.ok:
         yield Program(
-            scripts.write_record(service.name, number, text),
-            f"record {service.name}",
+            scripts.end_way_back(service.name, number),
+            f"end the way back of {service.name}",
             show=False,
-            judge=failing(f"record.json of {service.name} could not be written"),
+            judge=failing(f"the way back of {service.name} could not be ended"),
             lock="keep",
         )
 
@@ -152,8 +168,8 @@ def removed(services: tuple[str, ...], take: scripts.Take) -> Generator[Program,
 
         service.removed(("chat",), scripts.Take(), name="Remove chat")
     """
-    if not services:
-        host.noop("nothing of the toolkit is here")
+    if not services and take == scripts.Take():
+        host.noop("no service of the toolkit is here")
         return
 
     def keep_output(state: State, host: Host, ok: bool, output: CommandOutput) -> bool:
@@ -163,7 +179,24 @@ def removed(services: tuple[str, ...], take: scripts.Take) -> Generator[Program,
     yield Program(scripts.remove(services, take, paths.CACHES), "remove", judge=keep_output)
 
 
-def _record(base: Mapping[str, Any], verdict: Verdict) -> dict[str, Any]:
+def write_record(name_of_service: str, number: int, record: Mapping[str, Any]) -> Program:
+    """Return what writes the record of a deployment."""
+    return Program(
+        scripts.write_record(name_of_service, number, record_text(record)),
+        f"record {name_of_service}",
+        show=False,
+        judge=failing(f"record.json of {name_of_service} could not be written"),
+        lock="keep",
+    )
+
+
+def record_text(record: Mapping[str, Any]) -> str:
+    """Return a record as its file has it."""
+    return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
+
+
+def record_of(base: Mapping[str, Any], verdict: Verdict) -> dict[str, Any]:
+    """Return what is kept with a deployment: what is given, and what its verify saw."""
     return {
         **base,
         "result": verdict.sentence,
@@ -173,6 +206,14 @@ def _record(base: Mapping[str, Any], verdict: Verdict) -> dict[str, Any]:
         "generation_milliseconds": verdict.milliseconds,
         "canary": verdict.canary,
     }
+
+
+def _control(verb: str, what: str, name_of_service: str, release: str) -> Program:
+    return Program(
+        scripts.control(verb, name_of_service),
+        f"{what} {name_of_service}",
+        judge=_judge_act(name_of_service, release),
+    )
 
 
 def _judge_act(service: str, release: str) -> Judge:
@@ -194,6 +235,18 @@ def _judge_act(service: str, release: str) -> Judge:
 
 
 def _why(lines: tuple[str, ...], release: str) -> str:
+    """Return why a start failed: what is known of its log's lines, and the error it ends with."""
+    why, end = _known(lines, release), traceback_end(lines)
+    if end is None or end in why or why.startswith(UNSWITCHED):
+        return why
+    entry = classify(end, get_release(release))
+    # A line that may hold a key is shown by its meaning alone.
+    if entry is not None and entry.secret:
+        return why
+    return f"{why.rstrip('.')}. It ended with: {end[:300]}"
+
+
+def _known(lines: tuple[str, ...], release: str) -> str:
     found = [one.entry for one in scan(lines, get_release(release)) if one.entry.is_fatal]
     if found:
         return f"{found[-1].meaning} {found[-1].advice}"

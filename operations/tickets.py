@@ -13,8 +13,8 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from pyinfra.api.host import Host
-from pyinfra.context import ContextObject
 
+from operations.realhost import real_host
 from plans.applylock import Ticket
 
 
@@ -31,8 +31,7 @@ _held: WeakKeyDictionary[Host, Held] = WeakKeyDictionary()
 
 def held_of(host: Host) -> Held:
     """Return this run's ticket for a node; a new one the first time."""
-    if isinstance(host, ContextObject):
-        host = host._get_module()  # type: ignore[no-untyped-call]
+    host = real_host(host)
     return _held.setdefault(host, Held(new_ticket()))
 
 

@@ -14,6 +14,7 @@ from operations.remote import Judge, Program, failing, say_failed
 from plans import scripts
 from plans.plan import ServicePlan
 from plans.weights import architecture_failure, failure_in
+from plans.wheel import weights as wheel
 
 
 @operation()
@@ -24,8 +25,8 @@ def present(plan: ServicePlan) -> Generator[Program, None, None]:
     + plan: the service's part of the node's plan
 
     Files that are there and were found good are not fetched again. Before each start the server's
-    own user reads every file, in a container with the flags of the service's unit: also of a model
-    that is a path on the node.
+    own user reads every file, in a container with the flags of the service's unit (without one, as
+    the user of the unit): also of a model that is a path on the node.
 
     **Example:**
 
@@ -38,14 +39,15 @@ def present(plan: ServicePlan) -> Generator[Program, None, None]:
     if plan.launch is None or not (fetch or starts):
         host.noop(f"the weights of {plan.name} are there")
         return
+    runtime = scripts if plan.environment is None else wheel
     if fetch:
         yield Program(
-            scripts.fetch_weights(plan),
+            runtime.fetch_weights(plan),
             f"fetch the weights of {plan.name}",
             judge=_judge(plan, "could not be fetched"),
         )
     yield Program(
-        scripts.check_weights(plan),
+        runtime.check_weights(plan),
         f"check the weights of {plan.name}",
         show=False,
         judge=_judge(plan, "could not be checked"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True)
@@ -26,5 +27,10 @@ class Build:
     @property
     def key(self) -> str:
         """A short name for it: 16 hexadecimal digits of the SHA-256 of its parts."""
-        text = json.dumps(asdict(self), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return _key(self)
+
+
+@lru_cache(maxsize=256)  # asked for many times of one node, and equal nodes have equal builds
+def _key(build: Build) -> str:
+    text = json.dumps(asdict(build), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

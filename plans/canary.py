@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
 from facts.records import known
@@ -23,6 +22,7 @@ from plans.deployment import Launch
 from plans.gpus import capability_of
 from plans.plan import ServicePlan
 from plans.refusals import Refusal
+from releases.yaml_text import read_yaml
 
 CANARY_LIMIT = 600
 """Seconds after which the canary is given up.
@@ -61,10 +61,10 @@ class Rule(BaseModel):
 
 
 @cache
-def rules() -> tuple[Rule, ...]:
-    """Return the rules in their order."""
-    text = Path(__file__).with_name("data").joinpath("canary.yaml").read_text(encoding="utf-8")
-    return tuple(Rule.model_validate(one) for one in yaml.safe_load(text)["rules"])
+def rules(file: str = "canary.yaml") -> tuple[Rule, ...]:
+    """Return the rules of one file of ``plans/data`` in their order."""
+    text = Path(__file__).with_name("data").joinpath(file).read_text(encoding="utf-8")
+    return tuple(Rule.model_validate(one) for one in read_yaml(text)["rules"])
 
 
 @dataclass(frozen=True)
@@ -110,13 +110,13 @@ def judge(lines: Iterable[str], wanted: Expected) -> Canary:
     ``lines`` are all that the program of ``plans.scripts.canary`` printed.
     """
     printed = [line for line in lines if line.strip()]
-    ended = _last(printed, ENDED_MARK)
-    document = _document(_last(printed, RESULT_MARK))
+    ended = last(printed, ENDED_MARK)
+    document = document_of(last(printed, RESULT_MARK))
     if document is not None:
-        return _Judge(wanted).of(document)
+        return Judge(wanted).of(document)
     # Docker's last line only names its help.
     said = [line for line in printed if not line.startswith(("@", "See 'docker"))]
-    judged = _Judge(wanted)
+    judged = Judge(wanted)
     if ended is None:
         judged.refuse(
             "CANARY_FAILED",
@@ -137,13 +137,17 @@ def judge(lines: Iterable[str], wanted: Expected) -> Canary:
     return judged.result
 
 
-class _Judge:
-    """Gathers what a canary found wrong."""
+class Judge:
+    """Gathers what a canary found wrong: of an image, and for ``plans.wheel.canary`` elsewhere."""
+
+    place = "in the container"
+    readable = "files that root may read without special rights"
 
     def __init__(self, wanted: Expected) -> None:
         self._wanted = wanted
         self._refusals: dict[Refusal, None] = {}
         self._notes: list[str] = []
+        self.rules = rules()
 
     @property
     def result(self) -> Canary:
@@ -154,12 +158,12 @@ class _Judge:
 
     def failed(self, said: list[str], what: str) -> None:
         """Refuse for a container that did not come to its end, by what was said of it."""
-        for rule in rules():
+        for rule in self.rules:
             for line in said:
                 if rule.fits(line):
-                    self.refuse(rule.code, _short(line), rule.needed, rule.advice)
+                    self.refuse(rule.code, short(line), rule.needed, rule.advice)
                     return
-        told = f": {_short(said[-1])}" if said else ""
+        told = f": {short(said[-1])}" if said else ""
         self.refuse(
             "CANARY_FAILED",
             f"{what}{told}",
@@ -176,47 +180,63 @@ class _Judge:
         return self.result
 
     def _files(self, document: Mapping[str, Any]) -> None:
-        for line in _texts(document.get("unreadable")):
+        for line in texts(document.get("unreadable")):
             self.refuse(
                 "MODEL_UNREADABLE",
                 line,
-                "files that root may read without special rights",
+                self.readable,
                 f"sudo chmod -R a+rX {line.rpartition(': ')[0]}; a link that leads out of the "
                 "model's directory: put the file itself there",
             )
-        for line in _texts(document.get("unwritable")):
-            self.refuse(
-                "CACHE_UNWRITABLE",
-                line,
-                "a directory that the container may write",
-                f"sudo chown root:root {line.rpartition(': ')[0]}; findmnt -T "
-                f"{line.rpartition(': ')[0]}",
-            )
+        for line in texts(document.get("unwritable")):
+            self.unwritable(line, line.rpartition(": ")[0])
+
+    def unwritable(self, line: str, path: str) -> None:
+        """Refuse for a directory that the server must write."""
+        self.refuse(
+            "CACHE_UNWRITABLE",
+            line,
+            "a directory that the container may write",
+            f"sudo chown root:root {path}; findmnt -T {path}",
+        )
 
     def _cuda(self, document: Mapping[str, Any]) -> None:
-        cuda = _mapping(document.get("cuda"))
+        cuda = mapping(document.get("cuda"))
         library = cuda.get("library")
         if cuda.get("missing") or not cuda:
-            self.refuse(
-                "LIBCUDA_MISSING",
-                f"in the container: {cuda.get('missing') or 'CUDA was not asked'}",
-                "the driver's libcuda.so.1 in the container",
-                "ldconfig -p | grep libcuda.so.1; sudo nvidia-ctk cdi generate "
-                "--output=/etc/cdi/nvidia.yaml",
-            )
+            self.no_libcuda(f"{self.place}: {cuda.get('missing') or 'CUDA was not asked'}")
             return
         if cuda.get("init") != 0:
             text = f"CUDA error {cuda.get('init')} ({cuda.get('name')}: {cuda.get('text')})"
             self._by_rule(f"{text}, libcuda is {library or 'not known'}")
             return
-        torch = _mapping(document.get("imports")).get("torch")
+        torch = mapping(document.get("imports")).get("torch")
         if torch:
             self._imports(document)
             return
         if cuda.get("error"):
             self._by_rule(f"{cuda['error']} (libcuda is {library or 'not known'})")
             return
-        self._devices([_mapping(one) for one in _list(document.get("devices"))])
+        self._devices([mapping(one) for one in listed(document.get("devices"))])
+
+    def no_libcuda(self, seen: str) -> None:
+        """Refuse for the driver's library, which cannot be loaded."""
+        self.refuse(
+            "LIBCUDA_MISSING",
+            seen,
+            f"the driver's libcuda.so.1 {self.place}",
+            "ldconfig -p | grep libcuda.so.1; sudo nvidia-ctk cdi generate "
+            "--output=/etc/cdi/nvidia.yaml",
+        )
+
+    def gpus_missing(self, seen: str) -> None:
+        """Refuse for GPUs of the plan that CUDA does not list."""
+        self.refuse(
+            "GPU_NOT_IN_CONTAINER",
+            seen,
+            "the GPUs of the plan in the container",
+            "nvidia-smi -L; sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+        )
 
     def _devices(self, devices: list[Mapping[str, Any]]) -> None:
         for one in devices:
@@ -233,11 +253,8 @@ class _Judge:
         wanted = self._wanted.capabilities
         if len(devices) < len(wanted):
             names = ", ".join(str(one.get("name")) for one in devices) or "none"
-            self.refuse(
-                "GPU_NOT_IN_CONTAINER",
-                f"CUDA lists {len(devices)} of {len(wanted)} GPUs in the container ({names})",
-                "the GPUs of the plan in the container",
-                "nvidia-smi -L; sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+            self.gpus_missing(
+                f"CUDA lists {len(devices)} of {len(wanted)} GPUs {self.place} ({names})"
             )
             return
         there = Counter(str(one.get("capability")) for one in devices if one.get("capability"))
@@ -245,34 +262,42 @@ class _Judge:
         if lacking and not self._refusals:
             self.refuse(
                 "GPU_NOT_AS_SURVEYED",
-                f"compute capability {', '.join(sorted(there))} in the container, and "
+                f"compute capability {', '.join(sorted(there))} {self.place}, and "
                 f"{', '.join(sorted(lacking))} in the survey",
                 "the GPUs that the plan was made for",
                 "nvidia-smi -L on the node, then plan and apply again",
             )
 
     def _imports(self, document: Mapping[str, Any]) -> None:
-        for name, why in _mapping(document.get("imports")).items():
-            rule = next((rule for rule in rules() if rule.fits(str(why))), None)
-            if rule is not None:
-                self._ruled(rule, f"import {name}: {why}")
-                continue
-            self.refuse(
-                "IMAGE_BROKEN",
-                f"import {name} failed in {self._wanted.image}: {_short(str(why))}",
-                "an image whose own packages load",
-                f"docker image rm {self._wanted.image}, then apply; an image of yours: build it "
-                "from SGLang's of the same release",
-            )
+        for name, why in mapping(document.get("imports")).items():
+            self.import_failed(str(name), str(why))
+
+    def import_failed(self, name: str, why: str) -> None:
+        """Refuse for a package that does not load."""
+        rule = self.rule_for(why)
+        if rule is not None:
+            self._ruled(rule, f"import {name}: {why}")
+            return
+        self.refuse(
+            "IMAGE_BROKEN",
+            f"import {name} failed in {self._wanted.image}: {short(why)}",
+            "an image whose own packages load",
+            f"docker image rm {self._wanted.image}, then apply; an image of yours: build it "
+            "from SGLang's of the same release",
+        )
+
+    def rule_for(self, text: str) -> Rule | None:
+        """Return the first rule that fits a text."""
+        return next((rule for rule in self.rules if rule.fits(text)), None)
 
     def _by_rule(self, text: str) -> None:
-        rule = next((rule for rule in rules() if rule.fits(text)), None)
+        rule = self.rule_for(text)
         if rule is not None:
             self._ruled(rule, text)
             return
         self.refuse(
             "CUDA_FAILED",
-            _short(text),
+            short(text),
             "CUDA that starts and runs a kernel on each GPU",
             "sudo dmesg | grep -i -e NVRM -e xid on the node",
         )
@@ -280,18 +305,20 @@ class _Judge:
     def _ruled(self, rule: Rule, text: str) -> None:
         if rule.while_serving and self._wanted.serving:
             self._notes.append(
-                f"the canary ran no kernel beside the service that runs now: {_short(text)}"
+                f"the canary ran no kernel beside the service that runs now: {short(text)}"
             )
         else:
-            self.refuse(rule.code, _short(text), rule.needed, rule.advice)
+            self.refuse(rule.code, short(text), rule.needed, rule.advice)
 
 
-def _last(lines: Iterable[str], mark: str) -> str | None:
+def last(lines: Iterable[str], mark: str) -> str | None:
+    """Return what stands behind a mark, in the last line that begins with it."""
     found = [line.removeprefix(mark) for line in lines if line.startswith(mark)]
     return found[-1].strip() if found else None
 
 
-def _document(text: str | None) -> Mapping[str, Any] | None:
+def document_of(text: str | None) -> Mapping[str, Any] | None:
+    """Return a JSON document, or None where the text is none."""
     try:
         document = json.loads(text or "")
     except (ValueError, RecursionError):
@@ -299,17 +326,21 @@ def _document(text: str | None) -> Mapping[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return a part of a document as a mapping: an empty one where it is none."""
     return value if isinstance(value, dict) else {}
 
 
-def _list(value: object) -> list[Any]:
+def listed(value: object) -> list[Any]:
+    """Return a part of a document as a list: an empty one where it is none."""
     return value if isinstance(value, list) else []
 
 
-def _texts(value: object) -> list[str]:
-    return [str(one) for one in _list(value)]
+def texts(value: object) -> list[str]:
+    """Return a part of a document as texts: none where it is no list."""
+    return [str(one) for one in listed(value)]
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """Return a text of a length that a line holds."""
     return text if len(text) <= 400 else f"{text[:397]}..."

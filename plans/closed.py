@@ -69,7 +69,7 @@ def _taken_by(
     if service.port == port:
         return f"{service.name} itself has port {port}"
     for other in wishes.services:
-        if other is service:
+        if other.name == service.name:
             continue
         if other.port == port:
             return f"{other.name} has port {port}"

@@ -12,8 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
+
+from releases.yaml_text import read_yaml
 
 Text = Annotated[str, Field(min_length=3)]
 Link = Annotated[str, Field(pattern=r"^https://\S+$")]
@@ -55,7 +56,7 @@ class UnknownCode(LookupError):
 def catalogue() -> Mapping[str, Code]:
     """Return every code, in the order of the file: host, GPUs, image, Docker, plan."""
     text = Path(__file__).with_name("data").joinpath("codes.yaml").read_text(encoding="utf-8")
-    return {code: Code(code=code, **fields) for code, fields in yaml.safe_load(text).items()}
+    return {code: Code(code=code, **fields) for code, fields in read_yaml(text).items()}
 
 
 def explain(code: str) -> Code:

@@ -22,6 +22,12 @@ PROCESS_TREE = 60.0
 RESTART_PAUSE = 10
 """Seconds between two starts: RestartSec of the unit."""
 
+TRICKLE = 16384
+"""Bytes a second: a start that reads less than this on average over its silence_limit makes no
+progress. SGLang's own watchdog reads /proc each second, in a server that hangs as well: 71 bytes/s in
+each of two processes (seen on 0.5.23). Weights that come at this rate take 17 hours for a gigabyte.
+"""
+
 START_BURST = 5
 """Starts that may fail in a row before systemd gives up."""
 
@@ -67,6 +73,8 @@ def deadlines(service: Service, output_cap: int) -> Deadlines:
     (SGLANG_MAX_NEW_TOKENS_LIMIT), at the slowest rate the operator expects.
     """
     slowest = service.tokens_per_second
+    # It ends once rank 0, which is stopped at the same time, has ended or told it.
+    after = (Part("after rank 0, until its own processes have ended", PROCESS_TREE),)
     start_limit = math.ceil(max(service.start_limit, service.silence_limit))
     return Deadlines(
         stop_parts=(
@@ -80,6 +88,7 @@ def deadlines(service: Service, output_cap: int) -> Deadlines:
             Part("until it sees that no request remains", POLL),
             Part("until its schedulers have ended", SCHEDULERS),
             Part("until the rest of its processes have ended", PROCESS_TREE),
+            *(after if service.follows else ()),
         ),
         silence_limit=math.ceil(service.silence_limit),
         start_limit=start_limit,

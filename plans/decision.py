@@ -36,7 +36,8 @@ class Decision:
     """What one service gets on one node, or all the reasons why it gets nothing.
 
     ``image`` is the image that this node's driver and GPUs can run; it is given
-    even when something else, such as a missing Docker, refuses.
+    even when something else, such as a missing Docker, refuses. It is None where
+    the runtime is wheel.
     """
 
     kind: Literal["image", "wheel", "refused"]
@@ -48,7 +49,7 @@ class Decision:
     access: GpuAccess | None = None
     environment: Mapping[str, str] = field(
         default_factory=dict
-    )  # of the container: NVIDIA_DISABLE_REQUIRE
+    )  # of the server: NVIDIA_DISABLE_REQUIRE in a container, CXX without one
     docker_arguments: tuple[
         str, ...
     ] = ()  # beyond those every service has: hiding the compat libraries
@@ -58,3 +59,4 @@ class Decision:
     reasons: tuple[str, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     cautions: tuple[Caution, ...] = ()
+    runtime: Literal["image", "wheel"] = "image"  # that was decided for, refused or not

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -47,6 +48,16 @@ class NotDeployed(Exception):
     """A service that is asked for is not there, or cannot be told from what is; the text says which."""
 
 
+def check_named(only: Iterable[str], there: Collection[str]) -> None:
+    """Raise NotDeployed where one that is named is not among the services that are deployed, or
+    where there are none."""
+    if missing := [name for name in only if name not in there]:
+        rest = f"there is {', '.join(sorted(there))}" if there else "no service is deployed here"
+        raise NotDeployed(f"{', '.join(missing)} is not deployed here: {rest}")
+    if not there:
+        raise NotDeployed("no service is deployed here")
+
+
 def chosen(survey: Survey, only: tuple[str, ...]) -> dict[str, Deployed]:
     """Return the services that are meant: those named, or all. Raises NotDeployed.
 
@@ -62,10 +73,5 @@ def chosen(survey: Survey, only: tuple[str, ...]) -> dict[str, Deployed]:
             f"{', '.join(hidden)} is deployed, and {paths.PLAN_JSON} of it cannot be read: apply "
             f"writes a new one; on the node: sudo systemctl stop {units}"
         )
-    if not there:
-        raise NotDeployed("no service is deployed here")
-    if missing := [name for name in only if name not in there]:
-        raise NotDeployed(
-            f"{', '.join(missing)} is not deployed here: there is {', '.join(sorted(there))}"
-        )
+    check_named(only, there)
     return {name: one for name, one in there.items() if not only or name in only}

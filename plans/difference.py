@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from facts.records import ABSENT, ServiceState, Survey, known
-from plans import drift, paths
+from plans import drift, hooks, paths
 from plans.deployment import (
     Launch,
     PlannedFile,
     deployment_files,
     drop_in_file,
     plan_file,
-    unit_file,
+    unit_files,
 )
 from plans.findings import Findings
 from plans.keys import key_change, planned_key_file
 from plans.locked import Image
+from plans.managed import has_sum, seen_sum, where_to_keep, written_by, written_files
+from plans.pastdeployment import has_served
 from plans.plan import Act, ChangeKind, Guard, ServicePlan
 from plans.refusals import Caution
 from plans.reload import check_reload, stops_first
+from plans.unended import came_from
+from plans.wheel.launch import wheel_unit_file
 
 
 def own_port(state: ServiceState) -> int | None:
@@ -44,22 +47,25 @@ class Words:
 def difference(
     plan: ServicePlan,
     launch: Launch,
-    image: Image,
+    image: Image | None,
     survey: Survey,
     state: ServiceState,
     words: Words,
     found: Findings,
 ) -> ServicePlan:
     name = plan.name
-    current = state.current if known(state.current) else None
+    linked = state.current if known(state.current) else None
+    nowhere = drift.leads_nowhere(state)
+    current = linked if nowhere is None else None
     previous = state.previous if known(state.previous) else None
-    unit, drop_in = unit_file(), drop_in_file(launch)
-    _check_edits(survey, state, (unit, drop_in), words.discard_edits, launch, found)
+    units, drop_in = unit_files(launch), drop_in_file(launch)
+    removed = left_by_another(survey, state, launch.runtime)
+    ours = (*units, drop_in, *([wheel_unit_file(name)] if removed else []))
+    files = deployment_files(launch, current) if current is not None else ()
+    _check_edits(survey, state, ours, files, words.discard_edits, found)
 
     number, new, why_anew = current or 0, True, None
-    files: tuple[PlannedFile, ...] = ()
     if current is not None:
-        files = deployment_files(launch, current)
         why_anew = key_change(survey, launch.service, current, _server_yaml(files), launch.secrets)
         if not written_files(state):
             why_anew = why_anew or f"{paths.PLAN_JSON} of the current deployment cannot be read"
@@ -68,10 +74,13 @@ def difference(
     if new:
         # Where it runs and no link says from which, none that is there may be written over.
         runs = known(state.active_state) and state.active_state not in ("inactive", "failed")
-        there = state.deployments if current is None and runs else ()
-        number = max((current or 0, previous or 0, *there)) + 1
+        there = state.deployments if current is None and (runs or nowhere) else ()
+        # One that was left by going back is kept: only what has never answered is written over.
+        used = [one for one in state.deployments if has_served(state, one)]
+        links = [one for one in (current, previous) if one in state.deployments]
+        number = max((0, *links, *there, *used)) + 1
         files = deployment_files(launch, number)
-        why = "nothing is deployed yet"
+        why = nowhere or "nothing is deployed yet"
         if current is not None:
             reasons = [_what_differs(survey, old)] if any(not _same(survey, f) for f in old) else []
             why = "; ".join([*reasons, *([why_anew] if why_anew else [])])
@@ -85,31 +94,38 @@ def difference(
             why,
             _diffs(survey, old or files),
         )
-    if not image.present:
+    missing = image is not None and not image.present
+    if image is not None and missing:
         found.change(
             name,
             "image",
             image.run,
-            f"{launch.decision.image} is not in Docker's store of this node",
+            f"{launch.decision.image} is not in Docker's store of this node"
+            + (": loaded from the bundle" if image.bundled else ""),
         )
-
-    new_unit = unit if not _same(survey, unit) else None
+    # What its environment lacks was said by whoever planned it.
+    new_units = [file for file in units if not _same(survey, file)]
     new_drop_in = drop_in if not _same(survey, drop_in) else None
-    unit_said = any(change.what == unit.path for change in found.changes)
-    if new_unit and not unit_said:
-        found.change(name, "unit", unit.path, _why_file(survey, unit), _diffs(survey, (unit,)))
+    for file in new_units:
+        if not _is_said(file.path, found):
+            found.change(name, "unit", file.path, _why_file(survey, file), _diffs(survey, (file,)))
     if new_drop_in:
         found.change(
             name, "drop-in", drop_in.path, _why_file(survey, drop_in), _diffs(survey, (drop_in,))
         )
-    reload = bool(new_unit or new_drop_in or state.need_daemon_reload is True)
+    for path in removed:
+        found.change(name, "removed file", path, "the unit of the wheel runtime, which it leaves")
+    moved_files = bool(new_units or new_drop_in or removed)
+    reload = moved_files or state.need_daemon_reload is True
     enable = state.unit_file_state != "enabled"
-    # systemd reloads by itself when a unit is enabled (systemctl(1)).
-    stop_first = (reload or enable) and stops_first(survey, state)
+    other_runtime = changes_runtime(state, launch.runtime)
+    # systemd reloads by itself when a unit is enabled (systemctl(1)). Where the runtime changes
+    # what runs is stopped by its own unit, not by the one that takes its place.
+    stop_first = (reload or enable) and (stops_first(survey, state) or other_runtime)
     if reload:
         why = (
             "the unit or its drop-in changes"
-            if new_unit or new_drop_in
+            if moved_files
             else "systemd still holds an older unit than the file"
         )
         first = "; the service is drained and stopped before it" if stop_first else ""
@@ -127,12 +143,12 @@ def difference(
     if enable:
         found.change(name, "enable", paths.unit_of(name), "it shall start with the node")
 
-    changed = new or new_unit is not None or new_drop_in is not None
+    changed = new or moved_files
     act, why, ready = _act(survey, state, launch, changed, stop_first)
     if act != "none":
         kind: ChangeKind = "verify" if act == "wait" else act
         found.change(name, kind, paths.unit_of(name), why)
-    replaced = [f for f in (new_unit, new_drop_in) if f]
+    replaced = [file.path for file in (*new_units, *([new_drop_in] if new_drop_in else []))]
     return replace(
         plan,
         number=number,
@@ -141,23 +157,42 @@ def difference(
         key_file=planned_key_file(launch.service, number, _server_yaml(files), launch.secrets)
         if new
         else None,
-        unit=new_unit,
+        unit=next((file for file in new_units if file == units[0]), None),
+        devices_unit=next((file for file in new_units if file != units[0]), None),
         drop_in=new_drop_in,
-        pull=None if image.present else image.run,
+        removed=removed,
+        other_runtime=other_runtime or bool(removed),
+        pull=image.run if image is not None and missing and not image.bundled else None,
+        environment=launch.environment,
         daemon_reload=reload,
         enable=enable,
         stop_first=stop_first,
         act=act,
         ready=ready,
         guard=Guard(
-            current=current,
+            current=linked,
             main_pid=state.main_pid if known(state.main_pid) else 0,
             invocation=state.invocation_id if known(state.invocation_id) else "",
-            sums={file.path: _sum(survey, file.path) for file in replaced},
+            sums={path: seen_sum(survey, path) for path in (*replaced, *removed)},
             port_free=None if own_port(state) == launch.service.port else launch.service.port,
             steady=state.active_state != "activating",
         ),
     )
+
+
+def changes_runtime(state: ServiceState, runtime: str) -> bool:
+    """Say whether a service was last deployed with another runtime than this one."""
+    return state.launch.get("SGLANG_RUNTIME", runtime) != runtime
+
+
+def left_by_another(survey: Survey, state: ServiceState, runtime: str) -> tuple[str, ...]:
+    """Return the files that another runtime has left and that would stand in this one's way.
+
+    The wheel runtime's unit is taken before the image runtime's template, which harms nobody.
+    """
+    path = paths.wheel_unit(state.name)
+    there = survey.files.get(path)
+    return (path,) if runtime == "image" and there is not None and there.exists else ()
 
 
 def _server_yaml(files: Iterable[PlannedFile]) -> str:
@@ -170,6 +205,8 @@ def _act(
     active = state.active_state
     if active in ("active", "activating", "reloading"):
         reasons = ["with the new deployment"] if changed else drift.restart_reasons(survey, state)
+        if launch.environment is not None and launch.environment.build and not reasons:
+            reasons = ["its environment is built anew"]
         if stop_first and not reasons:
             reasons = ["it would lose its GPUs by the daemon-reload (legacy mode)"]
         if reasons:
@@ -178,12 +215,19 @@ def _act(
         if active != "active":
             return "wait", "it is starting: waited for, then verified", False
         answer = state.answer
-        if known(answer) and answer.ready == 200 and known(answer.model_names):
-            if launch.service.public_name in answer.model_names:
+        if known(answer) and answer.ready == 200:
+            # A rank that follows answers nobody, and with no model's name.
+            names = (launch.service.public_name,) if launch.service.follows else answer.model_names
+            if known(names) and launch.service.public_name not in names:
+                return "verify", f"it answers with the model {', '.join(names)}", False
+            if known(names):
                 if state.record == ABSENT:
                     return "verify", "no record says that this deployment was verified", False
+                if came_from(survey, state) is not None:
+                    return "verify", "going back to it was cut, or it did not answer", False
+                if hooks.are_to_run(state.record):
+                    return "verify", "the hooks after its last verify did not all run", False
                 return "none", "", True
-            return "verify", f"it answers with the model {', '.join(answer.model_names)}", False
         seen = answer.ready if known(answer) else answer
         return "verify", f"it is active, but its ready endpoint says {seen}", False
     if active == "deactivating":
@@ -192,24 +236,27 @@ def _act(
     return "start", f"it is {active if known(active) else 'not there yet'}{result}", False
 
 
+def _is_said(what: str, found: Findings) -> bool:
+    return any(change.what == what for change in found.changes)
+
+
 def _same(survey: Survey, file: PlannedFile) -> bool:
     there = survey.files.get(file.path)
-    return there is not None and there.sha256 == file.sha256 and there.mode == file.mode
-
-
-def _sum(survey: Survey, path: str) -> str:
-    there = survey.files.get(path)
-    return there.sha256 if there is not None and known(there.sha256) else "absent"
+    if there is None or not has_sum(there, file.sha256):
+        return False
+    return file.link is not None or there.mode == file.mode
 
 
 def _why_file(survey: Survey, file: PlannedFile) -> str:
     return (
-        "not there yet" if _sum(survey, file.path) == "absent" else "differs from what it should be"
+        "not there yet"
+        if seen_sum(survey, file.path) == "absent"
+        else "differs from what it should be"
     )
 
 
 def _what_differs(survey: Survey, files: Iterable[PlannedFile]) -> str:
-    names = [file.path.rsplit("/", 1)[1] for file in files if not _same(survey, file)]
+    names = [file.name for file in files if not _same(survey, file)]
     return f"{', '.join(names)} of the current deployment differ{'s' if len(names) == 1 else ''}"
 
 
@@ -220,8 +267,15 @@ def _diffs(survey: Survey, files: Iterable[PlannedFile]) -> str:
             continue
         there = survey.files.get(file.path)
         before = there.text if there is not None and known(there.text) else ""
+        if file.link is not None:
+            out.append(f"+++ {file.path}: a link to {file.link}\n")
+            continue
         if file.mode == "0600":
             out.append(f"--- {file.path}: only root reads it; its checksum changes\n")
+            continue
+        if there is not None and there.exists and not known(there.text):
+            # Of a gate only the checksum is read: it is no new file, and must not look like one.
+            out.append(f"--- {file.path}: its text was not read; its checksum changes\n")
             continue
         out += difflib.unified_diff(
             before.splitlines(keepends=True),
@@ -236,8 +290,8 @@ def _check_edits(
     survey: Survey,
     state: ServiceState,
     planned: tuple[PlannedFile, ...],
+    deployed: tuple[PlannedFile, ...],
     discard_edits: bool,
-    launch: Launch,
     found: Findings,
 ) -> None:
     """Refuse where a file is neither as we wrote it nor as it should become: someone edited it."""
@@ -248,9 +302,14 @@ def _check_edits(
         written.setdefault(file.path, None)
     for path, sha256 in written.items():
         there = survey.files.get(path)
-        if there is None or not known(there.sha256) or there.sha256 in (sha256, wanted.get(path)):
+        if there is None or not known(there.sha256):
             continue
-        if path == paths.UNIT and _written_by_another(survey, path, there.sha256):
+        # A switch that was cut had put the file of another deployment there.
+        cut = [written_by(survey, state, number).get(path) for number in state.deployments]
+        if any(has_sum(there, one) for one in (sha256, wanted.get(path), *cut) if one is not None):
+            continue
+        shared = path in (paths.UNIT, paths.DEVICES_UNIT)
+        if shared and _written_by_another(survey, path, there.sha256):
             continue
         said = "is not as it was written (edited by hand)"
         if sha256 is None:
@@ -267,20 +326,9 @@ def _check_edits(
             state.name,
             f"{path} {said}",
             "a managed file as the toolkit wrote it",
-            f"keep the edit as a drop-in (systemctl edit {paths.unit_of(state.name)}) or in the "
-            "inventory, then apply with --discard-edits",
+            f"{where_to_keep(path, state.name)}, then apply with --discard-edits",
+            _diffs(survey, [file for file in (*planned, *deployed) if file.path == path]),
         )
-
-
-def written_files(state: ServiceState) -> dict[str, str]:
-    """Return the checksum of each file as the toolkit wrote it, from the plan of a deployment."""
-    if not known(state.plan):
-        return {}
-    try:
-        files = json.loads(state.plan)["files"]
-        return {str(path): str(sha256) for path, sha256 in files.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
 
 
 def _written_by_another(survey: Survey, path: str, sha256: str) -> bool:

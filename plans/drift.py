@@ -16,6 +16,9 @@ from functools import cache
 from facts.records import Listener, ServiceState, Survey, known
 from plans import paths
 from plans.deployment import TEMPLATES, unit_file
+from plans.managed import has_sum, written_files
+from plans.wheel.launch import wheel_unit_file
+from plans.wheel.planned import not_whole
 
 RUNS = ("active", "activating", "reloading")
 
@@ -46,12 +49,26 @@ UNDOING = frozenset(
 """Directives that are not set by us and undo what is (systemd.service(5), systemd.kill(5))."""
 
 
+OPENED = frozenset(
+    {
+        # Lists to which another drop-in adds: what a service of the wheel runtime may reach.
+        "Service.ReadWritePaths", "Service.BindPaths", "Service.BindReadOnlyPaths",
+        "Service.DeviceAllow", "Service.InaccessiblePaths", "Service.TemporaryFileSystem",
+        "Service.RestrictAddressFamilies", "Service.SystemCallFilter",
+    }
+)  # fmt: skip
+
+
 @cache
-def relied_on() -> frozenset[str]:
+def relied_on(runtime: str = "image") -> frozenset[str]:
     """Return the directives that the toolkit relies on, as ``Section.Key``."""
     drop_in = (TEMPLATES / "drop-in.conf.j2").read_text(encoding="utf-8")
-    ours = {*_directives(unit_file().text), *_directives(drop_in)}
-    return frozenset(ours - ADDED_TO | UNDOING)
+    unit = unit_file().text
+    if runtime == "wheel":
+        unit = wheel_unit_file("x").text
+        drop_in += "[Service]\n" + (TEMPLATES / "drop-in-wheel.conf.j2").read_text(encoding="utf-8")
+    ours = {*_directives(unit), *_directives(drop_in)}
+    return frozenset(ours - ADDED_TO - OPENED | UNDOING)
 
 
 def _directives(text: str) -> Iterator[str]:
@@ -66,33 +83,58 @@ def _directives(text: str) -> Iterator[str]:
 def overrides(state: ServiceState) -> dict[str, str]:
     """Return each foreign drop-in that sets what the toolkit relies on, and what that is."""
     found = {}
+    relied = relied_on(state.launch.get("SGLANG_RUNTIME", "image"))
     for path, keys in sorted(state.drop_in_keys.items()):
         if not known(keys):
             found[path] = f"cannot be read ({keys}), so what it changes is unknown"
             continue
-        bad = [key for key in keys if key in relied_on()]
+        bad = [key for key in keys if key in relied]
         if bad:
             found[path] = f"sets {', '.join(bad)}, which the toolkit relies on"
     return found
 
 
-def overriding_unit(state: ServiceState) -> str | None:
+def overriding_unit(survey: Survey, state: ServiceState) -> str | None:
     """Return the path of a unit file that stands in the place of the toolkit's, or None."""
     path = state.fragment_path
     if state.load_state == "masked" or not known(path) or path == paths.UNIT:
         return None
+    if path == paths.wheel_unit(state.name) and _is_ours(survey, state, path):
+        return None
     return path
 
 
+def _is_ours(survey: Survey, state: ServiceState, path: str) -> bool:
+    """Say whether the toolkit wrote a service's own unit file: also in a run that was cut."""
+    if state.launch.get("SGLANG_RUNTIME") == "wheel" or path in written_files(state):
+        return True  # whether somebody edited it is another question
+    there = survey.files.get(path)
+    return there is not None and has_sum(there, wheel_unit_file(state.name).sha256)
+
+
+def leads_nowhere(state: ServiceState) -> str | None:
+    """Say that the link to the current deployment leads to one that is not there, or None."""
+    if not known(state.current) or state.current in state.deployments:
+        return None
+    return f"current leads to deployment {state.current}, which is not there"
+
+
 def other_deployment(state: ServiceState) -> str | None:
-    """Say that the running container is of another deployment than the current one, or None.
+    """Say that what runs is of another deployment than the current one, or None.
 
     So it is after a run that was cut between the rename of the link and the restart.
     """
-    runs, current = state.container_deployment, state.current
-    if state.active_state not in RUNS or not known(runs) or not known(current) or runs == current:
+    container, current = state.container_deployment, state.current
+    if state.active_state not in RUNS or not known(current):
         return None
-    return f"its container still runs deployment {runs}, the current one is {current}"
+    if known(container):
+        if container == current:
+            return None
+        return f"its container still runs deployment {container}, the current one is {current}"
+    runs = state.main_deployment
+    if not known(runs) or runs == current:
+        return None
+    return f"it still runs deployment {runs}, the current one is {current}"
 
 
 def other_image(survey: Survey, state: ServiceState) -> str | None:
@@ -159,6 +201,19 @@ def image_deleted(survey: Survey, state: ServiceState) -> str | None:
         if image.repository == repository and image.config_digest == state.container_image:
             return None
     return wanted
+
+
+def environment_changed(survey: Survey, state: ServiceState) -> str | None:
+    """Say what became of the environment that a service is started from, or None."""
+    path = state.launch.get("SGLANG_ENVIRONMENT", "")
+    above, _, key = path.rpartition("/")
+    if above != paths.ENVIRONMENTS or survey.environments_unread is not None:
+        return None
+    there = survey.environments.get(key)
+    if there is None:
+        return f"environment gone: {path}"
+    why = not_whole(key, there)
+    return None if why is None else f"environment {path} is not whole: {why}"
 
 
 def driver_moved(survey: Survey, state: ServiceState) -> tuple[str, str] | None:

@@ -13,7 +13,7 @@ from plans.wishes import Service
 def check_drift(service: Service, survey: Survey, state: ServiceState, found: Findings) -> None:
     """Add the refusals and cautions for what somebody else did to a service."""
     name, unit = service.name, paths.unit_of(service.name)
-    path = drift.overriding_unit(state)
+    path = drift.overriding_unit(survey, state)
     if path is not None:
         found.refuse(
             "UNIT_OVERRIDDEN",

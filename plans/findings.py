@@ -17,8 +17,10 @@ class Findings:
     changes: list[Change] = field(default_factory=list)
     unresolved: list[str] = field(default_factory=list)
 
-    def refuse(self, code: str, service: str | None, seen: str, needed: str, advice: str) -> None:
-        self.refusals.append(Refusal(code, seen, needed, advice, service))
+    def refuse(
+        self, code: str, service: str | None, seen: str, needed: str, advice: str, diff: str = ""
+    ) -> None:
+        self.refusals.append(Refusal(code, seen, needed, advice, service, diff))
 
     def change(
         self, service: str | None, kind: ChangeKind, what: str, why: str, diff: str = ""

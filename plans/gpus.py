@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
 from facts.records import ABSENT, Gpu, Host, MigDevice, Survey, Unknown, known
@@ -25,6 +24,7 @@ from plans.rules import GpuClass
 from plans.wishes import Service
 from releases.table import capability_of as capability_by_name
 from releases.table import class_of
+from releases.yaml_text import read_yaml
 
 
 class _Data(BaseModel):
@@ -47,7 +47,7 @@ class GpuData(_Data):
 def gpu_data() -> GpuData:
     """Return what the file says, validated."""
     text = Path(__file__).with_name("data").joinpath("gpus.yaml").read_text(encoding="utf-8")
-    return GpuData.model_validate(yaml.safe_load(text))
+    return GpuData.model_validate(read_yaml(text))
 
 
 def gpu_class(gpu: Gpu, host: Host) -> GpuClass:
@@ -311,7 +311,7 @@ def gpus_needed(service: Service) -> int:
     inside = bool(given.get("enable-dp-attention")) or count("attn-dp-size") > 1
     data = 1 if inside else count("dp-size", "data-parallel-size")
     total = service.tp_size * count("pp-size", "pipeline-parallel-size") * data
-    return -(-total // count("nnodes"))
+    return -(-total // (len(service.nodes) or 1))
 
 
 def _count(value: Any) -> int:

@@ -7,11 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
 from facts.records import Host, known
 from plans.rules import version_of
+from releases.yaml_text import read_yaml
+
+Runtime = Literal["image", "wheel"]
+"""How a release gets onto a node: as a container's image, or as Python packages."""
 
 CommandName = Literal["install_driver", "install_toolkit", "install_docker", "install_curl"]
 
@@ -63,7 +66,7 @@ class HostData(_Data):
     dgx: Dgx
     architectures: tuple[str, ...]
     numbers: Mapping[str, Number]
-    irrelevant_parts: tuple[str, ...]
+    runtime_parts: Mapping[Runtime, tuple[str, ...]]
     smi: tuple[SmiFailure, ...]
     smi_harmless: tuple[int, ...]
     smi_harmless_source: str
@@ -76,7 +79,7 @@ class HostData(_Data):
 def host_data() -> HostData:
     """Return what the file says, validated."""
     text = Path(__file__).with_name("data").joinpath("hosts.yaml").read_text(encoding="utf-8")
-    return HostData.model_validate(yaml.safe_load(text))
+    return HostData.model_validate(read_yaml(text))
 
 
 def limit(name: str) -> str:

@@ -6,7 +6,7 @@ import re
 
 from facts.records import Docker, Gpu, Survey, Unknown, known
 from plans.gpus import called, capability_of
-from plans.hostdata import at_least, command, commands, host_data, limit
+from plans.hostdata import Runtime, at_least, command, commands, host_data, limit
 from plans.refusals import Caution, Refusal
 from plans.rules import threshold, version_of
 from plans.wishes import Wishes
@@ -35,9 +35,7 @@ def host_findings(survey: Survey, wishes: Wishes) -> tuple[list[Refusal], list[C
         else:
             refusals.append(refusal)
     refusals += _machine(survey)
-    found, said = _unfinished(survey)
-    refusals += found
-    cautions += said
+    refusals += _unfinished(survey)
     found, said = _driver(survey)
     refusals += found
     cautions += said
@@ -95,7 +93,7 @@ def _machine(survey: Survey) -> list[Refusal]:
                 "UNSUPPORTED_ARCHITECTURE",
                 f"architecture {host.architecture}",
                 " or ".join(architectures),
-                "There is no SGLang image for another one: use another machine",
+                "There is no SGLang for another one: use another machine",
             )
         )
     version, state = survey.systemd_version, survey.systemd_state
@@ -117,7 +115,9 @@ def _machine(survey: Survey) -> list[Refusal]:
         else:
             sudo = "sudo needs a password" if host.can_sudo is False else f"sudo: {host.can_sudo}"
             advice = (
-                "Connect as root (--ssh-user root), or allow it on the node and add --sudo: "
+                "Add --ask-sudo-password; or --sudo, with 'sudo_password': {'env': 'NAME'} in the "
+                "data of the host. Or connect as root ('ssh_user': 'root' in the data of the host), "
+                "or allow it on the node and add --sudo: "
                 f"echo '{user} ALL=(ALL) NOPASSWD: ALL' | "
                 "sudo tee /etc/sudoers.d/sglang && sudo chmod 0440 /etc/sudoers.d/sglang"
             )
@@ -125,7 +125,7 @@ def _machine(survey: Survey) -> list[Refusal]:
             Refusal(
                 "NEED_ROOT",
                 f"user {host.user} (uid {host.uid}), {sudo}",
-                "root, or sudo without a password",
+                "root, or sudo",
                 advice,
             )
         )
@@ -141,32 +141,42 @@ def _machine(survey: Survey) -> list[Refusal]:
     return refusals
 
 
-def _unfinished(survey: Survey) -> tuple[list[Refusal], list[Caution]]:
-    irrelevant = host_data().irrelevant_parts
-    parts = [
-        part
+def _unfinished(survey: Survey) -> list[Refusal]:
+    of_one = {part for parts in host_data().runtime_parts.values() for part in parts}
+    return [
+        _not_returned(part)
         for part in survey.unfinished
-        if part not in irrelevant
+        if part not in of_one
         and not (part.startswith(SMI_PARTS) and not known(survey.nvidia.smi.exit_code))
     ]
-    cautions = [
+
+
+def unfinished_of(survey: Survey, runtime: Runtime) -> list[Refusal]:
+    """Return a refusal for each part of the survey that this runtime alone needs and lacks."""
+    mine = host_data().runtime_parts[runtime]
+    return [_not_returned(part) for part in survey.unfinished if part in mine]
+
+
+def unfinished_elsewhere(survey: Survey, runtime: Runtime) -> list[Caution]:
+    """Return a caution for each part that did not return and that this runtime does not need."""
+    return [
         Caution(
             "SURVEY_UNFINISHED", f"the survey's part {part} did not return; nothing here needs it"
         )
+        for other, parts in host_data().runtime_parts.items()
         for part in survey.unfinished
-        if part in irrelevant
+        if other != runtime and part in parts
     ]
-    refusals = [
-        Refusal(
-            "SURVEY_UNFINISHED",
-            f"the survey's part {part} did not return before the deadline",
-            "every part of the survey",
-            "Look for processes that hang (state D) on the node: ps -eo pid,stat,wchan:20,args | "
-            "awk '$2 ~ /D/'. Then survey again",
-        )
-        for part in parts
-    ]
-    return refusals, cautions
+
+
+def _not_returned(part: str) -> Refusal:
+    return Refusal(
+        "SURVEY_UNFINISHED",
+        f"the survey's part {part} did not return before the deadline",
+        "every part of the survey",
+        "Look for processes that hang (state D) on the node: ps -eo pid,stat,wchan:20,args | "
+        "awk '$2 ~ /D/'. Then survey again",
+    )
 
 
 def smi_failed(survey: Survey) -> bool:
@@ -264,6 +274,16 @@ def _driver(survey: Survey) -> tuple[list[Refusal], list[Caution]]:
             )
         )
     return refusals, cautions
+
+
+def driver_refusals(survey: Survey) -> list[Refusal]:
+    """Return why no driver works on a node: none of it where one does."""
+    return _driver(survey)[0]
+
+
+def fabric_refusals(survey: Survey) -> list[Refusal]:
+    """Return why the fabric of a node's GPUs is not ready: none of it where it is, or has none."""
+    return _fabric(survey)[0]
 
 
 def _needs_open(gpu: Gpu) -> bool:

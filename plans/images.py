@@ -1,4 +1,4 @@
-"""The images of the release table, in the form that the rules ask them."""
+"""What a release can be had as, in the form that the rules ask it: here, as images."""
 
 from __future__ import annotations
 
@@ -6,34 +6,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from plans.hostdata import Runtime
 from releases.table import RELEASES
 from releases.versions import parse_version
 
 
 @dataclass(frozen=True)
-class Image:
-    """One image of one release, and what it has code for."""
+class Offer:
+    """One image of one release, or its locked packages, and what it has code for."""
 
     release: str
-    tag: str  # "lmsysorg/sglang:v0.5.22"
+    tag: str  # "lmsysorg/sglang:v0.5.22"; of packages how texts name them
     family: str  # "cuda13", "cu129"
     cuda: str  # "13.0"
     capabilities: Mapping[str, frozenset[str]]  # by architecture of the CPU
-    require_branches: frozenset[int]  # exceptions in NVIDIA_REQUIRE_CUDA
-    compat_branches: frozenset[int]  # that the image's compatibility libcuda takes
+    require_branches: frozenset[int] = frozenset()  # exceptions in NVIDIA_REQUIRE_CUDA
+    compat_branches: frozenset[int] = frozenset()  # that the image's compatibility libcuda takes
+    runtime: Runtime = "image"
 
     def has_code(self, capability: object, architecture: object) -> bool:
-        """Say whether its kernels have code for a GPU's capability on a CPU's architecture."""
+        """Say whether it has code for a GPU's capability on a CPU's architecture."""
         return isinstance(architecture, str) and capability in self.capabilities.get(
             architecture, frozenset()
         )
 
 
 @cache
-def known_images() -> tuple[Image, ...]:
+def known_images() -> tuple[Offer, ...]:
     """Return every image of the release table: the newest release first, newest CUDA first."""
     found = [
-        Image(
+        Offer(
             release=release.version,
             tag=image.tag,
             family=image.cuda_family,

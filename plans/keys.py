@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from facts.records import Survey, known
 from plans import paths
 from plans.findings import Findings
 from plans.journal import journal_filter, logging_config
+from plans.plan import ServicePlan
 from plans.refusals import Caution, Refusal
 from plans.secrets import (
     MASK,
@@ -18,10 +21,17 @@ from plans.secrets import (
 )
 from plans.sources import secret_data
 from plans.wishes import Service, Wishes
+from releases.schema import Runtime
 from releases.table import defects_touched, get_release
 
 
-def key_checks(service: Service, release: str, survey: Survey, found: Findings) -> bool:
+def key_checks(
+    service: Service,
+    release: str,
+    survey: Survey,
+    found: Findings,
+    runtime: Runtime | None = "image",
+) -> bool:
     """Say what a key in the server means; return whether the service may have it."""
     if not service.keys:
         return True
@@ -53,9 +63,9 @@ def key_checks(service: Service, release: str, survey: Survey, found: Findings) 
     )
     entry = get_release(release)
     held = {**service.arguments, **dict.fromkeys(service.keys, MASK)}
-    without = defects_touched(entry, service.arguments, service.environment, "image")
+    without = defects_touched(entry, service.arguments, service.environment, runtime)
     refused = False
-    for defect in defects_touched(entry, held, service.environment, "image"):
+    for defect in defects_touched(entry, held, service.environment, runtime):
         if defect in without or defect.severity != "refuse":
             continue
         refused = True
@@ -81,6 +91,8 @@ def unread(wishes: Wishes, secrets: NodeSecrets) -> tuple[str, ...]:
         for flag in service.keys
         if flag not in secrets.keys.get(service.name, {})
     ]
+    if wishes.door and len(wishes.door.keys) != len(secrets.keys.get(paths.DOOR, {})):
+        missing.append("door.keys: was not read")
     if wishes.secrets.hub_token is not None and secrets.hub_token is None:
         missing.append("secrets.hub_token: was not read")
     return tuple(missing)
@@ -139,3 +151,22 @@ def hub_token_change(
         found.change(None, "credential", path, "no hub token is asked for: it is taken away")
         return ()
     return None
+
+
+def same_user(plans: Iterable[ServicePlan]) -> list[Caution]:
+    """Return the caution that services of the wheel runtime can read each other's keys.
+
+    They run as one user: who has broken into one reaches what another holds, through /proc.
+    """
+    wheels = [one for one in plans if one.launch is not None and one.environment is not None]
+    keyed = [one.name for one in wheels if one.launch is not None and one.launch.service.keys]
+    if len(wheels) < 2 or not keyed:
+        return []
+    return [
+        Caution(
+            "KEYS_OF_ONE_USER",
+            f"{', '.join(one.name for one in wheels)} run as one user, {paths.USER}: whoever breaks "
+            f"into one of them can read the keys of {', '.join(keyed)}; `runtime: image` keeps them "
+            "apart",
+        )
+    ]

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from facts.records import ServiceState, Survey, known
 from locks.records import Lock, LockedImage, LockedModel, model_key
 from plans import text
+from plans.bundle import Bundle
+from plans.bundled import FromBundle, bundled_image
 from plans.decision import Decision
 from plans.findings import Findings
+from plans.mirrored import mirror_caution, name_to_pull, names_there
 from plans.refusals import Caution
-from plans.wishes import Service
+from plans.wishes import Service, Wishes
 
 UNPACKED = 3.5
 """Bytes of disk that a pull needs for each compressed byte: the download and what it unpacks to.
@@ -24,14 +27,17 @@ class Image:
     run: str  # what docker run gets
     locked: LockedImage
     present: bool
+    bundled: FromBundle | None = None  # it is loaded from a bundle
 
 
 def locked_image(
     service: Service,
+    wishes: Wishes,
     decision: Decision,
     lock: Lock | None,
     survey: Survey,
     found: Findings,
+    bundle: Bundle | None = None,
 ) -> Image | None:
     tag = decision.image
     if tag is None:
@@ -53,22 +59,30 @@ def locked_image(
             "name another release or image, then run: sglang-node lock",
         )
         return None
-    pinned = text.short_reference(locked)
     by_config = platform.config_digest
-    here = {image.digest for image in survey.docker.images}
+    names = names_there(locked, platform, survey.docker)
     ids = {image.config_digest for image in survey.docker.images}
-    pulled = locked.index_digest in here or platform.manifest_digest in here
-    loaded = bool({by_config, platform.manifest_digest, locked.index_digest} & ids)
+    # Where containerd keeps the images, their ids are digests of manifests.
+    known_as = (by_config, platform.manifest_digest, locked.index_digest)
+    loaded = next((one for one in known_as if one in ids), None)
+    pulled = bool(names)
     # An image that was loaded from a file has no digest of a registry: it is the same
     # image where its configuration is. What the service runs already is kept.
     running = survey.services.get(service.name, ServiceState(service.name)).launch.get(
         "SGLANG_IMAGE"
     )
-    if loaded and (running == by_config or not pulled):
-        return Image(by_config, locked, present=True)
-    if not pulled:
-        _check_space(service, locked, platform.compressed_bytes, survey, found)
-    return Image(pinned, locked, present=pulled)
+    if loaded and (running == loaded or not pulled):
+        return Image(loaded, locked, present=True)
+    if names:
+        return Image(running if running in names else names[0], locked, present=True)
+    if bundle is not None:
+        one = bundled_image(bundle, service.name, locked, platform, survey, found)
+        return Image(one.runs_as, locked, present=False, bundled=one) if one else None
+    _check_space(service, locked, platform.compressed_bytes, survey, found)
+    name = name_to_pull(locked, wishes.registry, survey.docker)
+    caution = mirror_caution(service.name, name, wishes.registry, survey.docker)
+    found.cautions += [caution] if caution else []
+    return Image(name, locked, present=False)
 
 
 def _check_space(
@@ -94,7 +108,7 @@ def _check_space(
             service.name,
             f"{text.size(space.free_bytes)} free on {space.mount} for Docker's store {store}",
             f"about {text.size(needed)} for {locked.asked} ({text.size(compressed)} compressed)",
-            "make room: docker image prune, or move Docker's data-root to a larger disk",
+            "make room: sglang-node collect TARGET, or move Docker's data-root to a larger disk",
         )
 
 

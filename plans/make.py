@@ -8,24 +8,29 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from facts.records import ServiceState, Survey, known
-from locks.records import Lock, LockedImage, LockedModel
+from locks.records import Lock, LockedModel
 from plans import paths
+from plans.ahead import ahead, kernels_of
 from plans.backends import backend_refusals
 from plans.build import Build
+from plans.bundle import Bundle
+from plans.bundled import bundled_environment, check_bundle, check_room, lacking, taken
 from plans.checks import argument_checks, environment_checks, split_arguments
 from plans.closed import check_closed
 from plans.deadlines import deadlines
 from plans.decision import Decision
 from plans.deployment import Launch
 from plans.difference import Words, difference, own_port
+from plans.doorplan import plan_door
 from plans.drift import overlap
 from plans.drifted import check_drift
 from plans.findings import Findings
 from plans.fit import fit
 from plans.gpus import capability_of
 from plans.journal import journal_filter
-from plans.keys import hub_token_change, key_checks, unread
+from plans.keys import hub_token_change, key_checks, same_user, unread
 from plans.locked import locked_image, locked_model, model_in
+from plans.meaning import meaning
 from plans.network import beside_the_firewall
 from plans.places import place_findings
 from plans.plan import ChangeKind, NodePlan, ServicePlan
@@ -41,6 +46,8 @@ from plans.weights import (
     named_by_arguments,
     planned_weights,
 )
+from plans.wheel.planned import planned_environment
+from plans.wheel.wanted import as_wheel, said_of_wishes
 from plans.wishes import DEFAULT_OUTPUT_CAP, Service, Wishes
 
 
@@ -54,6 +61,7 @@ class _Given:
     version: str
     words: Words
     secrets: NodeSecrets
+    bundle: Bundle | None
 
 
 def make_plan(
@@ -65,6 +73,8 @@ def make_plan(
     discard_edits: bool = False,
     allow_daemon_reload: bool = False,
     secrets: NodeSecrets = NONE,
+    bundle: Bundle | None = None,
+    with_door: bool = True,
 ) -> NodePlan:
     """Return the plan of one node.
 
@@ -73,11 +83,14 @@ def make_plan(
     operator's word that managed files edited by hand may be replaced;
     ``allow_daemon_reload`` that systemd may reload also where containers lose
     their GPUs by it (the wishes may say so too). ``secrets`` are the node's as
-    the controller read them.
+    the controller read them. ``bundle``: what is missing comes from it, never over the network.
+    ``with_door``: False where the wishes are cut to some services: the door stays as it is.
     """
     found = Findings()
     words = Words(discard_edits, allow_daemon_reload or wishes.allow_daemon_reload)
-    given = _Given(survey, wishes, lock, version, words, secrets)
+    if bundle is not None and not check_bundle(bundle, survey, found):
+        bundle = None  # refused as a whole
+    given = _Given(survey, wishes, lock, version, words, secrets, bundle)
     unread_ones = unread(wishes, secrets)
     found.cautions += [Caution("SECRET_UNREAD", sentence) for sentence in unread_ones]
     hub_token = hub_token_change(survey, wishes, secrets, found)
@@ -86,6 +99,7 @@ def make_plan(
     shared = sharing(survey, [(s, p.decision) for s, p in zip(wishes.services, plans, strict=True)])
     found.refusals += shared.refusals
     found.cautions += shared.cautions
+    found.cautions += same_user([one for one in plans if one.launch is not None])
     for name, state in sorted(survey.services.items()):
         if name not in wanted and known(state.current):
             text = (
@@ -93,6 +107,13 @@ def make_plan(
                 f"to take it away: sglang-node remove {survey.node} --service {name}"
             )
             found.cautions.append(Caution("SERVICE_LEFT", text))
+    door = None
+    if with_door:
+        door = plan_door(wishes, survey, secrets, found, words=words, bundle=bundle)
+    if bundle is not None:
+        lacking(found)
+        takes = [one.bundle for one in plans] + ([door.bundle] if door else [])
+        check_room([one for one in takes if one], survey, found)
     if found.changes:
         refused, said = place_findings(survey, wishes)
         found.refusals += refused
@@ -109,11 +130,12 @@ def make_plan(
         services=tuple(plans),
         refusals=refusals,
         cautions=tuple(dict.fromkeys(found.cautions)),
-        reasons=(*_reasons(plans), *shared.lines),
+        reasons=(*_reasons(plans), *shared.lines, *(door.lines if door else ())),
         changes=() if refusals else tuple(found.changes),
         unresolved=tuple(dict.fromkeys(found.unresolved)),
         hub_token=hub_token,
         unread=unread_ones,
+        door=door,
         survey=survey,
     )
 
@@ -130,6 +152,12 @@ def _reasons(plans: Iterable[ServicePlan]) -> Iterable[str]:
         ]
         if plan.decision.access and not plan.decision.refusals:
             lines.append(plan.decision.access.reason)
+        if plan.environment and plan.environment.departs:
+            lines.append(plan.environment.departs)
+        if plan.environment and plan.environment.cuda_home:
+            lines.append(plan.environment.cuda_home.reason)
+        lines += plan.meaning
+        lines += plan.ahead.lines if plan.ahead else ()
         lines += plan.fit.lines if plan.fit else ()
         if plan.launch:
             lines.append(f"a stop may take {plan.launch.limits.arithmetic}")
@@ -144,6 +172,9 @@ def _plan_service(service: Service, given: _Given, found: Findings) -> ServicePl
     # What a service that is not wanted holds does not come free.
     kept = replace(survey, services={n: s for n, s in survey.services.items() if n in names})
     decision = decide(kept, service, wishes)
+    if decision.runtime == "wheel":
+        found.cautions += said_of_wishes(service)
+        service = as_wheel(service)
     found.refusals += decision.refusals
     found.cautions += decision.cautions
     fits = fit(kept, service, decision, model_in(lock, service))
@@ -156,10 +187,22 @@ def _plan_service(service: Service, given: _Given, found: Findings) -> ServicePl
     check_closed(service, wishes, survey, state, found)
     found.cautions += storage_cautions(survey, wishes, service, decision.release)
     server = _check_wishes_for(service, decision, lock, survey, found)
-    image = locked_image(service, decision, lock, survey, found)
+    image, environment = None, None
+    if decision.runtime == "wheel":
+        environment = planned_environment(service, wishes, decision, lock, survey, found)
+    else:
+        image = locked_image(service, wishes, decision, lock, survey, found, given.bundle)
     model = locked_model(service, lock, found)
     check_other_models(service, wishes, survey, found)
     plan = replace(plan, weights=planned_weights(service, wishes, model, survey, found))
+    if given.bundle is not None:
+        one, built_from = image.bundled if image else None, None
+        if environment is not None:
+            environment, built_from = bundled_environment(
+                given.bundle, service.name, environment, survey, found
+            )
+        took = taken(given.bundle, service.name, one, plan.weights, survey, found, built_from)
+        plan = replace(plan, bundle=took)
     # An embedding or a score is no text: it has no length to be limited.
     cap = service.output_cap or (None if service.kind == "generate" else 1)
     if cap is None:
@@ -172,19 +215,20 @@ def _plan_service(service: Service, given: _Given, found: Findings) -> ServicePl
             f"set output_cap, for example {DEFAULT_OUTPUT_CAP}",
         )
         return plan
-    if server is None or image is None or not (service.is_local or model):
+    made_of = environment.key if environment else image.locked.index_digest if image else None
+    if server is None or made_of is None or not (service.is_local or model):
         if not decision.refusals:
-            _pending_changes(service, state, found)
+            _pending_changes(service, decision, state, found)
         return plan
 
     launch = Launch(
         service=service,
         wishes=wishes,
         decision=decision,
-        image=image.run,
+        image=image.run if image else "",
         limits=deadlines(service, cap),
         output_cap=cap,
-        build=_build(survey, service, decision, image.locked, model),
+        build=_build(survey, service, decision, made_of, model),
         server=server,
         version=given.version,
         other_models=bool(named_by_arguments(service)),
@@ -192,9 +236,12 @@ def _plan_service(service: Service, given: _Given, found: Findings) -> ServicePl
         model_bytes=fits.read_bytes,
         journal_filter=journal_filter(service, survey.systemd_version),
         secrets=given.secrets,
+        environment=environment,
     )
-    plan = replace(plan, launch=launch)
-    return difference(plan, launch, image, survey, state, given.words, found)
+    plan = replace(plan, launch=launch, environment=environment, meaning=meaning(launch, state))
+    plan = difference(plan, launch, image, survey, state, given.words, found)
+    kernels = kernels_of(launch, state, new_deployment=plan.new_deployment)
+    return replace(plan, ahead=ahead(plan, state, survey, model), kernels=kernels)
 
 
 # --- what the node and the wishes must allow
@@ -255,11 +302,13 @@ def _check_wishes_for(
         )
     if decision.release is None:
         return None
-    given, refusals, cautions = argument_checks(service, decision.release)
+    # What a plain install of packages gets wrong, the lock has right.
+    runtime = decision.runtime if decision.runtime == "image" else None
+    given, refusals, cautions = argument_checks(service, decision.release, runtime)
     more, warned = environment_checks(service, decision.release)
     found.refusals += [*refusals, *more, *backend_refusals(service, decision)]
     found.cautions += [*cautions, *warned]
-    if not key_checks(service, decision.release, survey, found) or refusals or more:
+    if not key_checks(service, decision.release, survey, found, runtime) or refusals or more:
         return None
     model = None if service.is_local else model_in(lock, service)
     revision = model.commit if model else None
@@ -279,19 +328,24 @@ def _check_wishes_for(
         return None
 
 
-def _pending_changes(service: Service, state: ServiceState, found: Findings) -> None:
+def _pending_changes(
+    service: Service, decision: Decision, state: ServiceState, found: Findings
+) -> None:
     verb: ChangeKind = "restart" if state.active_state == "active" else "start"
-    what = paths.unit_of(service.name)
-    found.change(service.name, "image", "the image", "fetched by its digest, once the lock has it")
+    if decision.runtime == "wheel":
+        found.change(service.name, "environment", "the environment", "built once the lock has it")
+    else:
+        why = "fetched by its digest, once the lock has it"
+        found.change(service.name, "image", "the image", why)
     found.change(service.name, "deployment", f"{service.name}", "written once the lock is made")
-    found.change(service.name, verb, what, "with the new deployment")
+    found.change(service.name, verb, paths.unit_of(service.name), "with the new deployment")
 
 
 def _build(
     survey: Survey,
     service: Service,
     decision: Decision,
-    locked: LockedImage,
+    made_of: str,
     model: LockedModel | None,
 ) -> Build:
     capabilities = {c for c in map(capability_of, decision.gpus) if known(c)}
@@ -299,7 +353,7 @@ def _build(
     driver = survey.nvidia.driver_version
     quantization = service.arguments.get("quantization")
     return Build(
-        runtime=locked.index_digest,
+        runtime=made_of,
         architecture=architecture if known(architecture) else "unknown",
         capabilities=tuple(sorted(capabilities)),
         driver_major=driver.split(".")[0] if known(driver) else None,

@@ -7,13 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
 from plans.wishes import Service
 from releases.schema import Sourced, Specifiers
 from releases.table import RELEASES, is_given, normalise_flag
 from releases.versions import in_specifiers
+from releases.yaml_text import read_yaml
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -73,7 +73,7 @@ class MemoryData(_Data):
 def memory_data() -> MemoryData:
     """Return what the file says, validated."""
     text = Path(__file__).with_name("data").joinpath("memory.yaml").read_text(encoding="utf-8")
-    return MemoryData.model_validate(yaml.safe_load(text))
+    return MemoryData.model_validate(read_yaml(text))
 
 
 def given_flags(service: Service, release: str | None) -> dict[str, Any]:

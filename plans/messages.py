@@ -8,6 +8,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from plans.examples import EXAMPLES
+
 Place = tuple[int | str, ...]
 
 WRITE = {
@@ -25,6 +27,9 @@ WRITE = {
     "float_parsing": "write a number",
 }
 """What to write, by pydantic's name for what is wrong with a value's type."""
+
+_NOT_KEYS = ("literal['all']", "tuple[union[int,str],...]")
+"""Parts of a place that are pydantic's names for the types that a value may have."""
 
 
 def sentences(error: ValidationError, data: Mapping[Any, Any], model: type[BaseModel]) -> list[str]:
@@ -48,7 +53,9 @@ def sentences(error: ValidationError, data: Mapping[Any, Any], model: type[BaseM
             case kind:
                 shown = "what it is" if _private(place, one) else repr(one.get("input"))
                 shown = shown if len(shown) <= 60 else shown[:57] + "..."
-                told = WRITE.get(kind, f"{one['msg'][0].lower()}{one['msg'][1:]}")
+                told = _write(kind, place) or WRITE.get(
+                    kind, f"{one['msg'][0].lower()}{one['msg'][1:]}"
+                )
                 if kind == "string_pattern_mismatch" and place[-1] == "shm_size":
                     told = "write a size, such as 32g"
                 lines.append(f"{key}: is {shown}: {told}")
@@ -66,7 +73,7 @@ def _key(place: Place, data: Mapping[Any, Any]) -> str:
         if isinstance(part, int) and words:
             name = _service_name(data, part) if place[:number] == ("services",) else None
             words[-1] += f"[{name or part}]"
-        elif part not in ("literal['all']", "tuple[union[int,str],...]"):
+        elif part not in _NOT_KEYS:
             words.append(str(part))
     return ".".join(words)
 
@@ -102,6 +109,18 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [one for part in get_args(annotation) for one in _models_in(part)]
+
+
+def _write(kind: str, place: Place) -> str | None:
+    """Return what to write in the place of another type, with an example of that very key."""
+    what = {"tuple_type": "list", "list_type": "list"}.get(kind, "mapping")
+    if what == "mapping" and kind not in ("dict_type", "model_type"):
+        return None
+    words = [
+        "[]" if isinstance(part, int) else f".{part}" for part in place if part not in _NOT_KEYS
+    ]
+    example = EXAMPLES.get("".join(words).lstrip("."))
+    return f"write a {what}, such as {example}" if example else None
 
 
 def _example(place: Place) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from pathlib import PurePosixPath
 from typing import Annotated
@@ -9,6 +10,18 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from locks.references import is_revision
+
+
+def read_address(value: str, such_as: str) -> str:
+    """Return an IP address in its usual form. Raises ValueError, which names ``such_as`` as one."""
+    try:
+        address = ipaddress.ip_address(value)
+        # Docker publishes no address with a zone (fe80::1%eth0).
+        if getattr(address, "scope_id", None):
+            raise ValueError
+        return str(address)
+    except ValueError:
+        raise ValueError(f"is {value!r}: write an IP address, {such_as}") from None
 
 
 def without_user(image: str | None) -> str | None:

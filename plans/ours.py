@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from facts.records import Gpu, ServiceState, Survey, known
+from plans import paths
 
 RUNNING = ("active", "activating", "deactivating", "reloading")
 
@@ -17,9 +18,11 @@ def ours_on(survey: Survey, gpu: Gpu) -> bool:
     """
     if any(_has(one, gpu) for one in survey.services.values()):
         return True
-    # A container of ours beside its unit, of which nothing is known.
+    # A container of ours beside its unit, of which nothing is known. What compiles ahead is no
+    # server that comes free with a restart.
     return any(
         name.startswith("sglang-")
+        and not name.startswith(paths.AHEAD_BEGINS)
         and state == "running"
         and name.removeprefix("sglang-") not in survey.services
         for name, state in survey.docker.containers.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from releases.log_lines import LOG_LINES, PHASES
 from releases.versions import in_specifiers
@@ -16,6 +17,7 @@ class GatePhase:
     test: str
 
 
+@cache
 def gate_phases(version: str) -> tuple[GatePhase, ...]:
     """Return the phases of a release's log in order, each with one awk test for all its lines."""
     found = []

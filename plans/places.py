@@ -10,6 +10,9 @@ from plans.wishes import Wishes
 LEAST_FREE = 16 * 1024 * 1024
 """Bytes that must be free where files are written: a deployment has less than 1 MB."""
 
+LEAST_INODES = 64
+"""Files that there must be room for: a deployment has some twenty."""
+
 UNITS = "/etc/systemd/system"
 
 

@@ -7,29 +7,41 @@ the plan object itself, so the plan cannot say one thing and apply do another.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from facts.records import Survey
 from locks.records import LockedFile
 from plans import paths
+from plans.bundle import Taken
 from plans.decision import Decision
 from plans.deployment import Launch, PlannedFile
 from plans.fit import Fit
 from plans.refusals import Caution, Refusal
 from plans.secrets import SecretFile
+from plans.wishes import Service
+
+if TYPE_CHECKING:  # planning an environment takes findings, and those take this
+    from plans.ahead import Ahead, Kernels
+    from plans.door import DoorPlan
+    from plans.wheel.environment import PlannedEnvironment
 
 ChangeKind = Literal[
     "image",
     "weights",
+    "packages",
+    "environment",
     "credential",
     "deployment",
     "unit",
     "drop-in",
+    "removed file",
+    "door",
     "daemon-reload",
     "enable",
     "start",
     "restart",
+    "renew",
     "verify",
 ]
 
@@ -103,8 +115,13 @@ class ServicePlan:
     key_file: SecretFile | None = None  # to write with the deployment
     drop_in: PlannedFile | None = None  # None: as it should be
     unit: PlannedFile | None = None
+    devices_unit: PlannedFile | None = None  # of the wheel runtime
+    removed: tuple[str, ...] = ()  # files that another runtime left, to take away
+    other_runtime: bool = False  # it was last deployed with another one
     pull: str | None = None  # image to fetch, by digest
+    environment: PlannedEnvironment | None = None  # of the wheel runtime
     weights: Weights | None = None  # of a hub model
+    bundle: Taken | None = None  # what comes from a bundle, and not over the network
     daemon_reload: bool = False
     enable: bool = False
     stop_first: bool = False  # before systemd reloads: its container would lose its GPUs by that
@@ -112,6 +129,27 @@ class ServicePlan:
     guard: Guard | None = None
     ready: bool = False  # it runs as planned, and answered the survey
     fit: Fit | None = None
+    meaning: tuple[str, ...] = ()  # of a change of release
+    ahead: Ahead | None = None  # kernels that are compiled before the switch
+    kernels: Kernels | None = None  # what the deployment's first start finds in its cache
+
+    @property
+    def service(self) -> Service | None:
+        """What the operator wants of it; None where it is refused, or the lock lacks its image."""
+        return self.launch.service if self.launch else None
+
+    @property
+    def replaced(self) -> tuple[PlannedFile, ...]:
+        """The files outside of the deployment that the switch puts in their places."""
+        files = (self.unit, self.devices_unit, self.drop_in)
+        return tuple(file for file in files if file is not None)
+
+    @property
+    def image(self) -> str | None:
+        """The image that it runs, or could run; None for the wheel runtime."""
+        if self.launch is not None:
+            return self.launch.image or None
+        return self.decision.image
 
 
 @dataclass(frozen=True)
@@ -130,6 +168,7 @@ class NodePlan:
     unresolved: tuple[str, ...] = ()  # what the lock does not have yet
     hub_token: tuple[SecretFile, ...] | None = None  # to write; () takes it away, None leaves it
     unread: tuple[str, ...] = ()  # secrets that the controller could not read
+    door: DoorPlan | None = None  # before its servers; None: there shall be none, and is none
     survey: Survey | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -141,6 +180,11 @@ class NodePlan:
     def converged(self) -> bool:
         """Whether the node is as it should be: nothing to change, every service ready."""
         return not (self.refusals or self.changes or self.unresolved or self.unread)
+
+    def of_some(self) -> NodePlan:
+        """Return the plan of a run for some services: that others are deployed is no matter of it."""
+        there = tuple(one for one in self.cautions if one.code != "SERVICE_LEFT")
+        return replace(self, cautions=there)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan's JSON form; its names are a contract (README, "Scripts")."""
@@ -159,11 +203,13 @@ class NodePlan:
                     "name": one.name,
                     "deployment": one.number or None,
                     "release": one.decision.release,
-                    "image": one.launch.image if one.launch else one.decision.image,
+                    "image": one.image,
+                    "environment": one.environment.key if one.environment else None,
                     "gpus": [gpu.index for gpu in one.decision.gpus],
                     "action": one.act,
                     "ready": one.ready,
                 }
                 for one in self.services
             ],
+            **({"door": self.door.as_dict()} if self.door is not None else {}),
         }

@@ -6,6 +6,10 @@ import json
 from dataclasses import dataclass
 
 from plans.wishes import Service
+from releases.table import get_release, ready_path
+
+FOLLOWERS_PATH = "/health"
+"""What a rank answers that is not 0, with 200 once its schedulers are ready (srt/utils/common.py)."""
 
 MAX_TOKENS = 64
 """Tokens the probe asks for: enough for text, soon done on the slowest GPU."""
@@ -60,6 +64,11 @@ def probes(service: Service) -> tuple[Probe, ...]:
                     '"score": *-\\{0,1\\}[0-9]',
                 ),
             )
+
+
+def ready_path_of(service: Service, release: str) -> str:
+    """Return the path that answers 200 when a server takes requests, or serves rank 0 that does."""
+    return FOLLOWERS_PATH if service.follows else ready_path(get_release(release))
 
 
 def _probe(path: str, body: dict[str, object], expect: str) -> Probe:

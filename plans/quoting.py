@@ -7,7 +7,10 @@ systemd.service(5), "Command lines").
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+
+_SPECIAL = re.compile(r'["\\`$]')
 
 
 class QuotingError(ValueError):
@@ -23,7 +26,7 @@ def environment_file(values: Mapping[str, str], comment: str = "") -> str:
     lines = [f"# {line}" for line in comment.splitlines()]
     for name, value in values.items():
         _no_control(name, value)
-        escaped = "".join(f"\\{char}" if char in '"\\`$' else char for char in value)
+        escaped = _SPECIAL.sub(r"\\\g<0>", value)
         lines.append(f'{name}="{escaped}"')
     return "\n".join(lines) + "\n"
 

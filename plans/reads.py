@@ -5,15 +5,14 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-import yaml
-
 from plans.wishes import Service
+from releases.yaml_text import read_yaml
 
 
 @cache
 def _flags() -> frozenset[str]:
     file = Path(__file__).with_name("data") / "weights.yaml"
-    return frozenset(yaml.safe_load(file.read_text(encoding="utf-8"))["read_by"])
+    return frozenset(read_yaml(file.read_text(encoding="utf-8"))["read_by"])
 
 
 def read_by_arguments(service: Service) -> tuple[str, ...]:

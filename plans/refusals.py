@@ -18,9 +18,10 @@ class Refusal:
     needed: str  # "525.60.13 or newer"
     advice: str  # the command or act that mends it
     service: str | None = None  # None: the whole node
+    diff: str = ""  # unified, where a text that was edited is refused; for people alone
 
     def as_dict(self) -> dict[str, str]:
-        """Return the form in which it stands in JSON documents."""
+        """Return the form in which it stands in JSON documents, without the diff."""
         found = {"code": self.code, "seen": self.seen, "needed": self.needed, "advice": self.advice}
         if self.service is not None:
             found["service"] = self.service

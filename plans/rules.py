@@ -1,8 +1,8 @@
-"""Which image a GPU can run: ``plans/data/rules.yaml``, and the few lines that read it.
+"""What a GPU can run: ``plans/data/rules.yaml`` (images), ``wheel_rules.yaml`` (packages).
 
-A rule asks about one GPU and one image of the release table. The rules are
-tried in their order; the first whose conditions all hold decides. Numbers and
-their sources are in the data, not here.
+A rule asks about one GPU and one image of the release table, or the packages
+of one release. The rules are tried in their order; the first whose conditions
+all hold decides. Numbers and their sources are in the data, not here.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from facts.records import ABSENT, Unknown, known
 from releases.table import HOST_RULES
 from releases.versions import parse_version
+from releases.yaml_text import read_yaml
 
 GpuClass = Literal["datacenter", "rtxpro", "geforce", "vgpu", "tegra", "spark", "unknown"]
 """What a GPU is sold as, as far as drivers care; ``unknown`` where no list names it."""
@@ -107,6 +107,7 @@ class Case:
     toolkit: str | Unknown = ABSENT
     forward_compat: bool = False
     cu129_override: bool = False
+    runtime: Literal["image", "wheel"] = "image"
 
 
 @dataclass(frozen=True)
@@ -144,11 +145,15 @@ def branch_of(driver: str | Unknown) -> int | None:
     return version[0] if version else None
 
 
+TABLES = {"image": "rules.yaml", "wheel": "wheel_rules.yaml"}
+
+
 @cache
-def table() -> Table:
-    """Return the table of rules, validated."""
-    text = Path(__file__).with_name("data").joinpath("rules.yaml").read_text(encoding="utf-8")
-    return Table.model_validate(yaml.safe_load(text))
+def table(runtime: Literal["image", "wheel"] = "image") -> Table:
+    """Return the table of rules of a runtime, validated."""
+    folder = Path(__file__).with_name("data")
+    text = folder.joinpath(TABLES[runtime]).read_text(encoding="utf-8")
+    return Table.model_validate(read_yaml(text))
 
 
 def threshold(name: str) -> str:
@@ -168,7 +173,7 @@ def judge(case: Case, words: Mapping[str, str] | None = None) -> Verdict:
 
 @lru_cache(maxsize=1024)
 def _first_that_holds(case: Case) -> Rule:
-    return next(rule for rule in table().rules if _holds(rule.when, case))
+    return next(rule for rule in table(case.runtime).rules if _holds(rule.when, case))
 
 
 def _holds(when: When, case: Case) -> bool:
@@ -250,6 +255,6 @@ def _verdict(rule: Rule, case: Case, words: Mapping[str, str]) -> Verdict:
         needed=fill(rule.needed),
         advice=fill(rule.advice),
         reason=fill(rule.reason),
-        cautions=tuple((code, fill(table().cautions[code])) for code in rule.cautions),
+        cautions=tuple((code, fill(table(case.runtime).cautions[code])) for code in rule.cautions),
         override=rule.override,
     )

@@ -5,7 +5,7 @@ what it promised. It is applied by making the plan anew from what the node is
 by then: where that promises something else, the kept one is stale.
 
 What may be private is not in it: a secret's source is, and an environment's
-names are; their values are read again where they were read first.
+names are; their values are read again where they were read first. So are the hooks.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from locks.records import Lock
+from plans.hooks import Hooks
 from plans.plan import NodePlan
 from plans.wishes import Wishes, WishesError, read_wishes
 
@@ -39,6 +40,7 @@ class Promise(_Record):
 
     wishes: dict[str, Any]
     environment: dict[str, tuple[str, ...]]  # names of each service's own variables
+    hooks: bool  # whether it had any: they are the inventory's of by then
     discard_edits: bool
     allow_daemon_reload: bool
     changes: tuple[str, ...]  # what people read: a stale plan is told by them
@@ -73,7 +75,7 @@ class SavedPlan(_Record):
     def wishes_of(self, now: Mapping[str, Wishes]) -> dict[str, Wishes]:
         """Return the wishes that it was made from, by node.
 
-        ``now``: what the inventory says by now, for the environment. Raises SavedPlanError.
+        ``now``: what the inventory says by now, for the environment and the hooks. Raises SavedPlanError.
         """
         found = {}
         for node, one in self.promises.items():
@@ -93,7 +95,14 @@ class SavedPlan(_Record):
                     )
                 own = {name: values[name] for name in names}
                 services.append(service.model_copy(update={"environment": own}))
-            found[node] = wishes.model_copy(update={"services": tuple(services)})
+            update: dict[str, Any] = {"services": tuple(services)}
+            if one.hooks:
+                if node not in now or now[node].hooks == Hooks():
+                    raise SavedPlanError(
+                        f"{node}: a kept plan holds no hooks, and the inventory no longer has any"
+                    )
+                update["hooks"] = now[node].hooks
+            found[node] = wishes.model_copy(update=update)
         return found
 
 
@@ -116,8 +125,9 @@ def saved_plan(
         nodes=documents,
         promises={
             plan.node: Promise(
-                wishes=_without_environment(wishes[plan.node]),
+                wishes=_without_private(wishes[plan.node]),
                 environment={s.name: tuple(s.environment) for s in wishes[plan.node].services},
+                hooks=wishes[plan.node].hooks != Hooks(),
                 discard_edits=discard_edits,
                 allow_daemon_reload=allow_daemon_reload,
                 changes=_changes(plan),
@@ -155,8 +165,9 @@ def read_saved(text: str, version: str) -> SavedPlan:
     return saved
 
 
-def _without_environment(wishes: Wishes) -> dict[str, Any]:
+def _without_private(wishes: Wishes) -> dict[str, Any]:
     document = wishes.model_dump(mode="json", exclude_unset=True)
+    document.pop("hooks", None)
     for service in document["services"]:
         service.pop("environment", None)
     return document
@@ -189,13 +200,15 @@ def stale(promise: Promise, now: NodePlan) -> str | None:
 
 def digest(plan: NodePlan) -> str:
     """Return the SHA-256 of everything that apply would do on a node, hexadecimal."""
-    does = [
+    does: list[dict[str, Any]] = [
         {
             "service": one.name,
             "deployment": one.number,
             "files": {file.path: [file.mode, file.sha256] for file in one.files},
-            "replaces": [file.path for file in (one.unit, one.drop_in) if file is not None],
+            "replaces": [file.path for file in one.replaced],
+            "removes": list(one.removed),
             "pull": one.pull,
+            "environment": one.environment.key if one.environment else None,
             "daemon_reload": one.daemon_reload,
             "enable": one.enable,
             "stop_first": one.stop_first,
@@ -203,6 +216,15 @@ def digest(plan: NodePlan) -> str:
         }
         for one in plan.services
     ]
+    if plan.door is not None:
+        does.append(
+            {
+                "door": plan.door.as_dict(),
+                "files": {file.path: [file.mode, file.sha256] for file in plan.door.files},
+                "environment": plan.door.environment.key if plan.door.environment else None,
+                "back": list(plan.door.back),
+            }
+        )
     text = json.dumps([does, _changes(plan), plan.refused, plan.unresolved], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -14,30 +14,44 @@ from dataclasses import dataclass
 from plans import arguments, paths
 from plans.canary import CANARY_LIMIT, uses_cuda
 from plans.deployment import PROBE_FILES, TEMPLATES, PlannedFile, container_paths, render
-from plans.onnode import REFUSAL_MARK
+from plans.goingback import Back
+from plans.onnode import REFUSAL_MARK, base64_lines
+from plans.places import LEAST_FREE, LEAST_INODES
 from plans.plan import ServicePlan
-from plans.probe import probes
+from plans.probe import probes, ready_path_of
 from plans.secrets import SecretFile
 from plans.wishes import Service
-from releases.table import get_release, ready_path
 
 
 def _text(template: str) -> str:
     return (TEMPLATES / template).read_text(encoding="utf-8")
 
 
+def room_text() -> str:
+    """Return the function of a program that says where a disk is full: a part of other programs."""
+    return render(
+        "room.sh.j2",
+        refusal_mark=REFUSAL_MARK,
+        kib=LEAST_FREE // 1024,
+        inodes=LEAST_INODES,
+    )
+
+
 def write_deployment(directory: str, files: tuple[PlannedFile, ...]) -> str:
     """Return the program that writes a deployment directory whole or not at all."""
     return render(
         "write-deployment.sh.j2",
+        links=_text("links.sh"),
+        room=room_text(),
         directory=directory,
         refusal_mark=REFUSAL_MARK,
         files=[
             {
-                "name": file.path.rsplit("/", 1)[1],
+                "name": file.name,
+                "link": file.link,
                 "mode": file.mode,
                 "sha256": file.sha256,
-                "base64": base64.encodebytes(file.text.encode()).decode().rstrip("\n"),
+                "base64": base64_lines(file.text),
             }
             for file in files
         ],
@@ -77,6 +91,30 @@ def pull(image: str) -> str:
     return render("pull.sh.j2", image=image)
 
 
+def fetch_job(plan: ServicePlan) -> dict[str, object]:
+    """Return what the program that fetches weights is told."""
+    assert plan.launch is not None
+    assert plan.weights is not None
+    weights = plan.weights
+    return {
+        "repo": weights.repo,
+        "commit": weights.commit,
+        "home": weights.home,
+        "marker": weights.mark,
+        "parallel": plan.launch.wishes.hub.parallel,
+        "files": [[one.path, one.size_bytes, one.sha256, one.git_blob] for one in weights.files],
+    }
+
+
+def check_job(plan: ServicePlan) -> dict[str, object]:
+    """Return what the program that checks weights is told."""
+    assert plan.launch is not None
+    weights = plan.weights
+    directory = weights.directory if weights else plan.launch.service.model
+    files = [[one.path, one.size_bytes] for one in weights.files] if weights else None
+    return {"directory": directory, "files": files}
+
+
 def fetch_weights(plan: ServicePlan) -> str:
     """Return the program that fetches a hub model's files and checks what came."""
     assert plan.launch is not None
@@ -87,16 +125,7 @@ def fetch_weights(plan: ServicePlan) -> str:
         service,
         plan.launch.image,
         arguments.fetch_arguments(service, weights.home, hub.endpoint),
-        {
-            "repo": weights.repo,
-            "commit": weights.commit,
-            "home": weights.home,
-            "marker": weights.mark,
-            "parallel": hub.parallel,
-            "files": [
-                [one.path, one.size_bytes, one.sha256, one.git_blob] for one in weights.files
-            ],
-        },
+        fetch_job(plan),
         fetches_into=weights.home,
     )
 
@@ -105,15 +134,13 @@ def check_weights(plan: ServicePlan) -> str:
     """Return the program that checks that the server can read a model whole."""
     launch, weights = plan.launch, plan.weights
     assert launch is not None
-    directory = weights.directory if weights else launch.service.model
-    mounts = {weights.home if weights else directory: False}
-    files = [[one.path, one.size_bytes] for one in weights.files] if weights else None
+    mounts = {weights.home if weights else launch.service.model: False}
     return _weights(
         "check_weights.py",
         launch.service,
         launch.image,
         arguments.check_arguments(launch.service, launch.decision, mounts),
-        {"directory": directory, "files": files},
+        check_job(plan),
     )
 
 
@@ -125,17 +152,14 @@ def _weights(
     job: dict[str, object],
     fetches_into: str | None = None,
 ) -> str:
-    def encoded(text: str) -> str:
-        return base64.encodebytes(text.encode()).decode().rstrip("\n")
-
     return render(
         "weights.sh.j2",
         service=service.name,
         container=paths.weights_container(service.name),
         image=image,
         words=words,
-        program=encoded(_text(program)),
-        job=encoded(json.dumps(job)),
+        program=base64_lines(_text(program)),
+        job=base64_lines(json.dumps(job)),
         fetches_into=fetches_into,
         token=paths.credential(paths.HUB_TOKEN),
         proxies=arguments.PROXIES,
@@ -151,6 +175,7 @@ def canary(plan: ServicePlan) -> str:
     used = [f"{'write' if writable else 'read'}:{path}" for path, writable in mounts.items()]
     return render(
         "canary.sh.j2",
+        room=room_text(),
         refusal_mark=REFUSAL_MARK,
         own_directories=_text("own-directories.sh"),
         unit=paths.unit_of(plan.name),
@@ -175,29 +200,59 @@ def switch(plan: ServicePlan) -> str:
 
     It refuses as STALE_PLAN where the node is not as the plan saw it.
     """
-    assert plan.guard is not None
-    assert plan.launch is not None
-    replaced = [file for file in (plan.unit, plan.drop_in) if file is not None]
+    launch = plan.launch
+    assert launch is not None
+    return switch_to(
+        plan,
+        launch.service,
+        caches=launch.wishes.paths.caches,
+        cache_directory=launch.cache_directory,
+        owner=paths.USER if launch.environment else "",
+        directories=[] if launch.service.is_local else [launch.wishes.paths.weights],
+        switch_links=plan.new_deployment,
+    )
+
+
+def switch_to(
+    to: ServicePlan | Back,
+    service: Service,
+    *,
+    caches: str,
+    cache_directory: str,
+    owner: str,
+    directories: list[str],
+    switch_links: bool,
+) -> str:
+    """Return the program that makes a deployment the current one and starts it: the plan's, or an
+    earlier one. ``owner`` is the user of its caches, none for root."""
+    assert to.guard is not None
     return render(
         "switch.sh.j2",
-        service=plan.name,
-        unit=paths.unit_of(plan.name),
-        deployments=paths.deployments_of(plan.name),
-        number=plan.number,
-        guard=plan.guard,
-        replaced=[(file, plan.guard.sums[file.path]) for file in replaced],
-        meeting=_meeting(plan.launch.service),
+        service=to.name,
+        unit=paths.unit_of(to.name),
+        deployments=paths.deployments_of(to.name),
+        number=to.number,
+        guard=to.guard,
+        replaced=[(file, to.guard.sums[file.path]) for file in to.replaced],
+        removed=[(path, to.guard.sums[path]) for path in to.removed],
+        meeting=_meeting(service),
         own_directories=_text("own-directories.sh"),
-        caches=plan.launch.wishes.paths.caches,
-        cache_directory=plan.launch.cache_directory,
-        directories=[] if plan.launch.service.is_local else [plan.launch.wishes.paths.weights],
-        switch_links=plan.new_deployment,
-        daemon_reload=plan.daemon_reload,
-        enable=plan.enable,
-        stop_first=plan.stop_first,
-        act=plan.act,
+        caches=caches,
+        cache_directory=cache_directory,
+        owner=owner,
+        directories=directories,
+        switch_links=switch_links,
+        daemon_reload=to.daemon_reload,
+        reenable=to.other_runtime,
+        enable=to.enable,
+        stop_first=to.stop_first,
+        act=to.act,
         refusal_mark=REFUSAL_MARK,
         watch=_text("watch.sh"),
+        door=_text("door.sh"),
+        links=_text("links.sh"),
+        room=room_text(),
+        back=paths.BACK if isinstance(to, Back) else "",
     )
 
 
@@ -211,7 +266,15 @@ def _meeting(service: Service) -> tuple[str, ...]:
 
 def control(verb: str, service: str) -> str:
     """Return the program that restarts or stops a service and says what it waited for."""
-    return render("control.sh.j2", verb=verb, unit=paths.unit_of(service), watch=_text("watch.sh"))
+    return render(
+        "control.sh.j2",
+        verb=verb,
+        service=service,
+        unit=paths.unit_of(service),
+        container=paths.container_of(service),
+        watch=_text("watch.sh"),
+        door=_text("door.sh"),
+    )
 
 
 def verify(service: Service, release: str, number: int) -> str:
@@ -219,23 +282,35 @@ def verify(service: Service, release: str, number: int) -> str:
     return render(
         "verify.sh.j2",
         unit=paths.unit_of(service.name),
+        service=service.name,
+        door=_text("door.sh"),
         directory=paths.Deployment(service.name, number).directory,
         base=f"http://{arguments.probe_host(service)}:{service.port}",
-        ready_path=ready_path(get_release(release)),
-        tries=[(one.path, file) for one, file in zip(probes(service), PROBE_FILES, strict=False)],
+        ready_path=ready_path_of(service, release),
+        # A rank that is not 0 answers nobody.
+        tries=[]
+        if service.follows
+        else [(one.path, file) for one, file in zip(probes(service), PROBE_FILES, strict=False)],
         http=_text("http.sh"),
+        generation=_text("generation.sh"),
     )
 
 
 def write_record(service: str, number: int, record: str) -> str:
     """Return the program that writes ``record.json`` of a deployment."""
-    path = paths.Deployment(service, number).file(paths.RECORD_JSON)
-    return (
-        "set -eu\numask 022\n"
-        f"base64 -d > {path}.new <<'EOT'\n"
-        f"{base64.encodebytes(record.encode()).decode()}EOT\n"
-        f"mv -fT {path}.new {path}\n"
+    deployment = paths.Deployment(service, number)
+    return render(
+        "record.sh.j2",
+        directory=deployment.directory,
+        path=deployment.file(paths.RECORD_JSON),
+        back=deployment.file(paths.BACK),
+        record=base64_lines(record),
     )
+
+
+def end_way_back(service: str, number: int) -> str:
+    """Return the program that takes away what says that a way back has not come to its end."""
+    return f"rm -f -- {paths.Deployment(service, number).file(paths.BACK)}\n"
 
 
 @dataclass(frozen=True)
@@ -245,6 +320,7 @@ class Take:
     weights: bool = False
     records: bool = False
     drop_ins: bool = False
+    environments: bool = False
 
 
 KEPT_MARK = "@kept "
@@ -262,11 +338,19 @@ def remove(services: tuple[str, ...], take: Take, caches: str) -> str:
         weights=paths.WEIGHTS,
         caches=caches,
         state=paths.STATE,
+        bundles=paths.BUNDLES,
         run=paths.RUN,
         lock=paths.APPLY_LOCK,
         drop_ins="/etc/systemd/system",
         drop_in=paths.DROP_IN_NAME,
         unit_file=paths.UNIT,
+        unit_begins=paths.WHEEL_UNIT_BEGINS,
+        devices_unit=paths.DEVICES_UNIT,
+        environments=paths.ENVIRONMENTS,
+        pythons=paths.PYTHONS,
+        tools=paths.TOOLS,
+        home=paths.HOME,
+        user=paths.USER,
         credentials=paths.CREDENTIALS,
         keys=paths.KEYS,
         hub_token=paths.credential(paths.HUB_TOKEN),

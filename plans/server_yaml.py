@@ -38,6 +38,8 @@ def server_arguments(
         ours["revision"] = revision
     if service.kind in ("embed", "rerank"):
         ours["is-embedding"] = True
+    if service.rank is not None:
+        ours |= {"nnodes": len(service.nodes), "node-rank": service.rank}
     return ours | {name: _checked(name, value) for name, value in given.items()}
 
 

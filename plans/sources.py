@@ -13,8 +13,9 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from releases.yaml_text import read_yaml
 
 HOW = "write where it is: {'env': 'NAME'}, {'file': '/path'} or {'command': ['program', 'word']}"
 
@@ -110,7 +111,7 @@ class Keyed(BaseModel):
 def secret_data() -> Mapping[str, Any]:
     """Return what ``plans/data/secrets.yaml`` says."""
     text = Path(__file__).with_name("data").joinpath("secrets.yaml").read_text(encoding="utf-8")
-    found: Mapping[str, Any] = yaml.safe_load(text)
+    found: Mapping[str, Any] = read_yaml(text)
     return found
 
 

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from facts.records import ServiceState, Survey, known
 from plans import drift, paths
-from plans.difference import written_files
+from plans.ends import end_of
+from plans.managed import has_sum, is_read, written_files
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class ServiceLine:
             "state": self.state,
             "since": self.since,
             "drift": list(self.drift),
+            "ok": not self.bad,
         }
 
 
@@ -50,6 +52,9 @@ def service_lines(survey: Survey) -> list[ServiceLine]:
 
 def _line(survey: Survey, state: ServiceState) -> ServiceLine:
     word, bad = state_word(state)
+    end = end_of(state)
+    if bad and end is not None and state.active_state != "active":
+        word = f"{word} ({end.sentence})"
     return ServiceLine(
         node=survey.node,
         name=state.name,
@@ -89,10 +94,11 @@ def state_word(state: ServiceState) -> tuple[str, bool]:
 
 def drifted(survey: Survey, state: ServiceState) -> list[str]:
     """Return what is not as the toolkit left it, each in a few words."""
-    found = []
+    nowhere = drift.leads_nowhere(state)
+    found = [nowhere] if nowhere is not None else []
     for path, sha256 in written_files(state).items():
         there = survey.files.get(path)
-        if there is not None and known(there.sha256) and there.sha256 != sha256:
+        if there is not None and is_read(there) and not has_sum(there, sha256):
             found.append(f"edited: {path}")
         elif there is not None and not there.exists:
             found.append(f"gone: {path}")
@@ -100,7 +106,7 @@ def drifted(survey: Survey, state: ServiceState) -> list[str]:
     if others:
         found.append(f"your drop-ins: {', '.join(path.rsplit('/', 1)[1] for path in others)}")
     found += [f"{path.rsplit('/', 1)[1]} {what}" for path, what in drift.overrides(state).items()]
-    unit = drift.overriding_unit(state)
+    unit = drift.overriding_unit(survey, state)
     if unit is not None:
         found.append(f"overridden: {unit}")
     if state.need_daemon_reload is True:
@@ -110,7 +116,9 @@ def drifted(survey: Survey, state: ServiceState) -> list[str]:
     if state.unit_file_state == "masked" or state.load_state == "masked":
         found.append("masked")
     if known(state.restarts) and state.restarts > 0:
-        found.append(f"restarted {state.restarts} times by itself")
+        end = end_of(state)
+        why = f": {end.sentence}" if end is not None else ""
+        found.append(f"restarted {state.restarts} times by itself{why}")
     return found + _what_runs(survey, state)
 
 
@@ -125,6 +133,9 @@ def _what_runs(survey: Survey, state: ServiceState) -> list[str]:
     image = drift.image_deleted(survey, state)
     if image is not None:
         found.append(f"image deleted: {image}")
+    environment = drift.environment_changed(survey, state)
+    if environment is not None:
+        found.append(environment)
     driver = drift.driver_moved(survey, state)
     if driver is not None:
         found.append(f"driver changed since the build: {driver[0]} to {driver[1]}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from facts.records import Survey, known
+from facts.records import Space, Survey, known
 from plans.refusals import Caution
 from plans.wishes import Service, Wishes
 from releases.table import get_release
@@ -17,23 +17,28 @@ loaded after 20 minutes from Lustre (https://github.com/sgl-project/sglang/issue
 load took 258 s with and 32 s without (https://github.com/sgl-project/sglang/issues/7469)."""
 
 
+def network_space(survey: Survey, wishes: Wishes, service: Service) -> Space | None:
+    """Return where a service's model lies, if that is known to be reached over a network."""
+    space = survey.spaces.get(service.model if service.is_local else wishes.paths.weights)
+    if space is None or not known(space.file_system):
+        return None
+    kind = space.file_system
+    return space if kind in NETWORK or kind.startswith("fuse.") else None
+
+
 def storage_cautions(
     survey: Survey, wishes: Wishes, service: Service, release: str | None
 ) -> list[Caution]:
     """Return what to know of where a service's model lies; empty where nothing is to be said."""
-    path = service.model if service.is_local else wishes.paths.weights
-    space = survey.spaces.get(path)
-    if space is None or not known(space.file_system) or release is None:
-        return []
-    kind = space.file_system
-    if kind not in NETWORK and not kind.startswith("fuse."):
+    space = network_space(survey, wishes, service)
+    if space is None or release is None:
         return []
     given = {name.lstrip("-").replace("_", "-") for name in service.arguments}
     there = [flag for flag in FLAGS if flag in get_release(release).flags]
     if given & set(FLAGS) or not there:
         return []
     text = (
-        f"{path} is on network storage ({kind}): a large model may load very slowly through a "
+        f"{space.path} is on network storage ({space.file_system}): a large model may load very slowly through a "
         f"memory map; try {' or '.join(f'{flag}: True' for flag in there)} in arguments"
     )
     return [Caution("NETWORK_STORAGE", text, service.name)]

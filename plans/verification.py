@@ -12,6 +12,9 @@ from plans.wishes import Service
 from releases.log_lines import Finding, scan
 from releases.table import get_release
 
+ENDED_AT_ONCE = "the answer has no text: it ended with its first token"
+"""What a sampled answer may do now and then, and is wrong where it does it every time."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -59,7 +62,7 @@ def judge(lines: Iterable[str], service: Service, release: str) -> Verdict:
     version = "".join(parts.get("version", [])).removeprefix('"version":').strip('"')
     return Verdict(
         ok=problem is None,
-        sentence=problem or "ready, and it generates",
+        sentence=problem or _good(service),
         answer=answer,
         milliseconds=int(milliseconds) if re.fullmatch("[0-9]{1,12}", milliseconds) else None,
         version=version or None,
@@ -69,6 +72,12 @@ def judge(lines: Iterable[str], service: Service, release: str) -> Verdict:
         findings=findings,
         log=() if problem is None else useful(log),
     )
+
+
+def _good(service: Service) -> str:
+    if service.follows:
+        return f"ready, as rank {service.rank} of {len(service.nodes)} for {service.nodes[0]}"
+    return "ready, and it generates"
 
 
 def _is_bad(finding: Finding) -> bool:
@@ -87,26 +96,30 @@ def useful(log: Iterable[str], most: int = 25) -> tuple[str, ...]:
 def _problem(parts: Mapping[str, list[str]], service: Service) -> tuple[str | None, str]:
     if "end" not in parts:
         return "the verify was cut off before it ended", ""
-    before, after = _properties(parts.get("before", [])), _properties(parts.get("after", []))
+    before, after = properties_of(parts.get("before", [])), properties_of(parts.get("after", []))
     if before.get("ActiveState") != "active":
         return f"its unit is {before.get('ActiveState') or 'not there'}", ""
-    status, _ = _answer(parts.get("ready", []))
+    status, _ = answer_of(parts.get("ready", []))
     if status != "200":
         return f"its ready endpoint says {_status_text(status)}", ""
+    if service.follows:
+        return _restarted(before, after), ""
     names = _model_names(parts.get("models", []))
     if service.public_name not in names:
         seen = ", ".join(names) or "no model"
         return f"port {service.port} answers with {seen}, not with {service.public_name}", ""
-    status, body = _answer(parts.get("answer", []))
+    status, body = answer_of(parts.get("answer", []))
     if status != "200":
         return f"a generation was answered with {_status_text(status)}: {body[:300]}", ""
-    problem, text = _read(body, service)
+    problem, text = read_answer(body, service)
     if problem:
         return problem, text
-    for key in ("InvocationID", "NRestarts"):
-        if before.get(key) != after.get(key):
-            return "its unit was restarted while it was verified", text
-    return None, text
+    return _restarted(before, after), text
+
+
+def _restarted(before: Mapping[str, str], after: Mapping[str, str]) -> str | None:
+    same = all(before.get(key) == after.get(key) for key in ("InvocationID", "NRestarts"))
+    return None if same else "its unit was restarted while it was verified"
 
 
 def _status_text(status: str) -> str:
@@ -115,7 +128,8 @@ def _status_text(status: str) -> str:
     )
 
 
-def _read(body: str, service: Service) -> tuple[str | None, str]:
+def read_answer(body: str, service: Service) -> tuple[str | None, str]:
+    """Return what is wrong with the answer to an ordinary request, or None, and its text."""
     document = _json([body])
     try:
         match service.kind:
@@ -148,14 +162,16 @@ def _read_generation(document: Any) -> tuple[str | None, str]:
         return None, text
     if choice.get("finish_reason") == "length" and tokens > 0:
         return None, f"(no text within {tokens} tokens)"
-    return "the answer has no text", ""
+    return (ENDED_AT_ONCE if tokens == 1 else "the answer has no text"), ""
 
 
-def _properties(lines: Iterable[str]) -> dict[str, str]:
+def properties_of(lines: Iterable[str]) -> dict[str, str]:
+    """Return the properties of a unit that ``systemctl show`` printed."""
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
-def _answer(lines: list[str]) -> tuple[str, str]:
+def answer_of(lines: list[str]) -> tuple[str, str]:
+    """Return status and body of what ``http`` printed; 000 where nothing answered."""
     kept = [line for line in lines if line.strip()]
     if not kept:
         return "000", ""
@@ -163,7 +179,7 @@ def _answer(lines: list[str]) -> tuple[str, str]:
 
 
 def _model_names(lines: list[str]) -> tuple[str, ...]:
-    document = _json([_answer(lines)[1]])
+    document = _json([answer_of(lines)[1]])
     try:
         return tuple(str(model["id"]) for model in document["data"])
     except (KeyError, TypeError):

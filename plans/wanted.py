@@ -13,11 +13,13 @@ def images_wanted(all_wishes: Iterable[Wishes]) -> tuple[str, ...]:
     """Return the image tags that these wishes may come to, each once, sorted.
 
     Where no release is named it depends on a node's driver: the newest image
-    of each CUDA family is wanted then.
+    of each CUDA family is wanted then. The wheel runtime wants none.
     """
     wanted: set[str] = set()
     for wishes in all_wishes:
         for service in wishes.services:
+            if wishes.runtime_of(service) == "wheel":
+                continue
             image, release = wishes.image_of(service), wishes.release_of(service)
             if image is not None:
                 wanted.add(image)

@@ -14,8 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from facts.records import HubFiles, Survey, known
 from locks.records import LockedFile, LockedModel
 from locks.references import is_hub_name
@@ -25,6 +23,7 @@ from plans.plan import Weights
 from plans.refusals import Caution
 from plans.wishes import Service, Wishes
 from releases.architectures import architectures
+from releases.yaml_text import read_yaml
 
 FAILED_MARK = "@failed "
 """Begins the line by which a program for weights says why it failed: code and sentence."""
@@ -36,7 +35,7 @@ SEEN_MARK = "@weights "
 @cache
 def _data() -> Mapping[str, Any]:
     file = Path(__file__).with_name("data") / "weights.yaml"
-    data: Mapping[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    data: Mapping[str, Any] = read_yaml(file.read_text(encoding="utf-8"))
     return data
 
 
@@ -111,17 +110,17 @@ def planned_weights(
     home = wishes.paths.weights
     files = chosen(model.files, _load_format(service))
     there = survey.weights.get(f"{home}:{paths.hub_cache_of(model.repo)}") or HubFiles()
-    marked, seen = there.marked.get(model.commit, {}), there.there.get(model.commit, {})
+    seen = there.there.get(model.commit, {})
     missing = [file for file in files if seen.get(file.path, (-1, 0))[0] != file.size_bytes]
-    unproven = [file for file in files if not _is_proven(file, marked, seen)]
-    weights = Weights(model.repo, model.commit, home, files, fetch=bool(unproven))
-    if not unproven:
+    open_ones = unproven(files, model.commit, there)
+    weights = Weights(model.repo, model.commit, home, files, fetch=bool(open_ones))
+    if not open_ones:
         return weights
     found.change(
         service.name,
         "weights",
         f"{model.repo}@{model.commit[:12]}",
-        _why(files, missing, unproven, home),
+        _why(files, missing, open_ones, home),
     )
     needed = sum(f.size_bytes - there.parts.get(f.sha256 or f.git_blob or "", 0) for f in missing)
     if needed > 0:
@@ -134,6 +133,12 @@ def _load_format(service: Service) -> str:
         if name.lstrip("-").replace("_", "-") == "load-format":
             return str(value)
     return "auto"
+
+
+def unproven(files: Iterable[LockedFile], commit: str, there: HubFiles) -> list[LockedFile]:
+    """Return the files of a commit that are missing, have changed, or were never checked."""
+    marked, seen = there.marked.get(commit, {}), there.there.get(commit, {})
+    return [file for file in files if not _is_proven(file, marked, seen)]
 
 
 def _is_proven(

@@ -6,7 +6,6 @@ message names the key and says what to write instead; all are given at once.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections.abc import Mapping
@@ -24,9 +23,15 @@ from pydantic import (
 
 from locks.references import is_hub_name
 from plans import paths
+from plans.doorwish import Door, check_door
+from plans.hooks import Hooks
 from plans.hub import Hub
 from plans.messages import sentences
-from plans.names import AbsolutePath, Revision, absolute, without_user
+from plans.mirrors import Mirrors
+from plans.names import AbsolutePath, Revision, absolute, read_address, without_user
+from plans.numbers import a_number
+from plans.ownlock import OwnLock, OwnLockField
+from plans.rankwish import check_nodes, ranks_on
 from plans.sources import Keyed, Secrets, put_aside
 
 DEFAULT_OUTPUT_CAP = 16384
@@ -59,14 +64,8 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=False)
 
 
-def _not_bool(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise ValueError("is true or false: write a number")
-    return value
-
-
-Count = Annotated[int, BeforeValidator(_not_bool), Field(ge=1)]
-Seconds = Annotated[float, BeforeValidator(_not_bool), Field(gt=0, le=7 * 24 * 3600)]
+Count = Annotated[int, BeforeValidator(a_number), Field(ge=1)]
+Seconds = Annotated[float, BeforeValidator(a_number), Field(gt=0, le=7 * 24 * 3600)]
 
 
 class Paths(_Model):
@@ -85,13 +84,17 @@ class Limits(_Model):
     lower ones.
     """
 
-    memlock: Annotated[int, BeforeValidator(_not_bool), Field(ge=-1)] = -1  # bytes
-    stack: Annotated[int, BeforeValidator(_not_bool), Field(ge=-1)] = 67108864  # bytes
-    nofile: Annotated[int, BeforeValidator(_not_bool), Field(ge=-1)] = 1048576  # open files
+    memlock: Annotated[int, BeforeValidator(a_number), Field(ge=-1)] = -1  # bytes
+    stack: Annotated[int, BeforeValidator(a_number), Field(ge=-1)] = 67108864  # bytes
+    nofile: Annotated[int, BeforeValidator(a_number), Field(ge=-1)] = 1048576  # open files
 
 
 class Registry(_Model):
-    """How the controller asks image registries when it makes the lock."""
+    """How image registries are asked: by the controller for the lock, by a node for the image.
+
+    ``mirrors``: registry (``docker.io``) to the address of a mirror. ``insecure``: registries that
+    the controller may ask without TLS; a node's Docker has its own list.
+    """
 
     mirrors: dict[str, str] = {}
     insecure: tuple[str, ...] = ()
@@ -113,7 +116,7 @@ class Service(Keyed, _Model):
     revision: Revision | None = None
     served_name: str | None = None
     kind: Literal["generate", "embed", "rerank"] = "generate"
-    port: Annotated[int, BeforeValidator(_not_bool), Field(ge=1024, le=65535)] = 30000
+    port: Annotated[int, BeforeValidator(a_number), Field(ge=1024, le=65535)] = 30000
     address: str = "127.0.0.1"
     tp_size: Count = 1
     gpus: Literal["all"] | tuple[int | str, ...] = "all"
@@ -121,19 +124,22 @@ class Service(Keyed, _Model):
     environment: dict[str, str] = {}
     # Far above any model's context, far below what makes no deadline any more.
     output_cap: Annotated[Count, Field(le=100_000_000)] | None = None
-    tokens_per_second: Annotated[float, BeforeValidator(_not_bool), Field(ge=0.01, le=1e6)] = (
+    tokens_per_second: Annotated[float, BeforeValidator(a_number), Field(ge=0.01, le=1e6)] = (
         DEFAULT_TOKENS_PER_SECOND
     )
-    queue_wait: Annotated[float, BeforeValidator(_not_bool), Field(ge=0, le=7 * 24 * 3600)] = 60.0
+    queue_wait: Annotated[float, BeforeValidator(a_number), Field(ge=0, le=7 * 24 * 3600)] = 60.0
     silence_limit: Seconds = 900.0
     start_limit: Seconds = 3600.0
     release: str | None = None
     image: str | None = None
+    wheel_lock: OwnLockField = None
     runtime: Literal["auto", "image", "wheel"] | None = None
     shm_size: Annotated[str, Field(pattern=r"^[1-9][0-9]*[bkmg]?$")] = "32g"
     ulimits: Limits = Limits()
     network: Literal["bridge", "host"] = "bridge"
     read_only: bool = True
+    nodes: tuple[str, ...] = ()  # of a service over several, with rank 0's first
+    rank: Annotated[int, BeforeValidator(a_number), Field(ge=0)] | None = None  # on this node
 
     @field_validator("name")
     @classmethod
@@ -163,16 +169,7 @@ class Service(Keyed, _Model):
     @field_validator("address")
     @classmethod
     def _address(cls, value: str) -> str:
-        try:
-            address = ipaddress.ip_address(value)
-            # Docker publishes no address with a zone (fe80::1%eth0).
-            if getattr(address, "scope_id", None):
-                raise ValueError
-            return str(address)
-        except ValueError:
-            raise ValueError(
-                f"is {value!r}: write an IP address, 127.0.0.1 for this node alone"
-            ) from None
+        return read_address(value, "127.0.0.1 for this node alone")
 
     @field_validator("image")
     @classmethod
@@ -242,6 +239,16 @@ class Service(Keyed, _Model):
                 ) from None
         return dict(value)
 
+    @model_validator(mode="after")
+    def _nodes_fit(self) -> Service:
+        check_nodes(self)
+        return self
+
+    @property
+    def follows(self) -> bool:
+        """Whether it is a rank that answers nobody: rank 0 does, on another node."""
+        return bool(self.rank)
+
     @property
     def is_local(self) -> bool:
         """Whether the model is a path on the node."""
@@ -259,21 +266,42 @@ def _as_text(value: object) -> str:
     return str(value)
 
 
+class Collect(_Model):
+    """What ``collect`` leaves on a node, beside what its services need.
+
+    ``keep``: the newest deployments of each service, whatever their age. Of the rest goes what was
+    of no use for ``older_than_days``.
+    """
+
+    keep: Count = 3
+    older_than_days: Annotated[float, BeforeValidator(a_number), Field(ge=0)] = 30
+
+
 class Wishes(_Model):
     """Everything the operator wants of one node."""
 
     services: tuple[Service, ...]
     release: str | None = None
     image: str | None = None
+    wheel_lock: OwnLockField = None
+    jit_cache: Literal["auto", "required"] = "auto"
     runtime: Literal["auto", "image", "wheel"] = "auto"
     paths: Paths = Paths()
     registry: Registry = Registry()
     hub: Hub = Hub()
+    mirrors: Mirrors = Mirrors()
+    door: Door | None = None
     secrets: Secrets = Secrets()
+    collect: Collect = Collect()
     forward_compat: bool = False
     cu129_override: bool = False
     unsupported: bool = False
     allow_daemon_reload: bool = False
+    # Key of a host whose value says its group: no two nodes of one are in one batch.
+    spread: Annotated[str, Field(min_length=1)] | None = None
+    # How many nodes may start at once whose models lie on one network file system.
+    shared_starts: Count | None = None
+    hooks: Hooks = Hooks()
 
     @field_validator("image")
     @classmethod
@@ -295,6 +323,7 @@ class Wishes(_Model):
                     f"services: {other.name} and {service.name} both have port {service.port}: "
                     f"give one another port, such as {_free_port(self.services)}"
                 )
+        check_door(self.door, self.services)
         return self
 
     def release_of(self, service: Service) -> str | None:
@@ -304,6 +333,10 @@ class Wishes(_Model):
     def image_of(self, service: Service) -> str | None:
         """Return the image that was named for a service, or None."""
         return service.image or self.image
+
+    def wheel_lock_of(self, service: Service) -> OwnLock | None:
+        """Return the operator's own lock of packages that was named for a service, or None."""
+        return service.wheel_lock or self.wheel_lock
 
     def runtime_of(self, service: Service) -> Literal["auto", "image", "wheel"]:
         """Return the runtime that was asked for a service."""
@@ -342,6 +375,12 @@ def _validated(data: Mapping[Any, Any], node: str) -> Wishes:
         wishes = Wishes.model_validate(kept)
     except ValidationError as error:
         messages += sentences(error, data, Wishes)
+    else:
+        ranks, said = ranks_on(wishes.services, node, door=wishes.door is not None)
+        messages += said
+        services = zip(wishes.services, ranks, strict=True)
+        update = {"services": tuple(one.model_copy(update={"rank": r}) for one, r in services)}
+        wishes = wishes.model_copy(update=update) if any(r is not None for r in ranks) else wishes
     if messages:
         raise WishesError([f"{node}: {line}" for line in messages])
     return wishes

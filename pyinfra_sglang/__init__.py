@@ -16,6 +16,9 @@ def main() -> None:
     here = str(Path(__file__).resolve().parent)
     if here not in sys.path:
         sys.path.insert(0, here)
+    from cli.early import end_at_once
+
+    end_at_once()
     from gevent import monkey
 
     monkey.patch_all()

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field, model_validator
 
 from releases.schema import Pattern, Record, Release, Sourced, Specifiers, Text
 from releases.table import DATA
 from releases.versions import in_specifiers
+from releases.yaml_text import read_yaml
 
 Level = Literal["fatal", "warning", "phase", "drain", "noise"]
 Phase = Literal["starting", "loading_weights", "compiling", "warming_up", "ready"]
@@ -83,8 +83,7 @@ def load_log_lines(text: str | None = None) -> tuple[LogLine, ...]:
     """
     if text is None:
         text = (DATA / "log_lines.yaml").read_text(encoding="utf-8")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    data: Any = yaml.load(text, Loader=loader)  # a safe loader either way
+    data: Any = read_yaml(text)
     entries = _File.model_validate(data).lines
     ids = [e.id for e in entries]
     if len(ids) != len(set(ids)):

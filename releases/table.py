@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-import yaml
-
 from releases.schema import (
     Cache,
     Common,
@@ -35,6 +33,7 @@ from releases.schema import (
     When,
 )
 from releases.versions import in_specifiers, parse_version
+from releases.yaml_text import read_yaml
 
 DATA = Path(__file__).parent / "data"
 Entry = TypeVar("Entry", Variable, Defect, Cache)
@@ -100,9 +99,7 @@ def read_flags(text: str) -> dict[str, Flag]:
 
 
 def _read_yaml(path: Path) -> Any:
-    # The C loader where PyYAML has it: a tenth of the time.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
+    return read_yaml(path.read_text(encoding="utf-8"))
 
 
 def load_releases(folder: Path = DATA) -> dict[str, Release]:

@@ -336,6 +336,9 @@ def fetch(data: dict[str, Any]) -> None:
             how = "was there"
             if not is_good(job, file, known):
                 fetch_file(job, file)
+                # The marker says that it is there: after a loss of power it must be.
+                with job.place(file).open("rb") as whole:
+                    os.fsync(whole.fileno())
                 how = "fetched"
             notes.write(marker_line(job.place(file), file) + "\n")
             notes.flush()

@@ -49,6 +49,10 @@ def parse_docker(sections: Sections, containers: Sequence[Container]) -> Docker:
     client = sections.value("docker.path", "docker")
     version = _document(sections, "docker.version")
     info = _document(sections, "docker.info")
+    # Newer clients say their version with what they say about the engine, and are not asked again.
+    client_version = _text(_get(info, "ClientInfo", "Version")) or _get(
+        version, "Client", "Version"
+    )
     server_version = _server_version(sections, version, info)
     if isinstance(server_version, Unknown):
         # Without its daemon the client prints zeros and empty texts: they say nothing.
@@ -57,7 +61,7 @@ def parse_docker(sections: Sections, containers: Sequence[Container]) -> Docker:
     runtime = sections.lines("nvidia.runtime-config", "nvidia")
     return Docker(
         client=fields.text("Docker.client", client),
-        client_version=fields.text("Docker.client_version", _get(version, "Client", "Version")),
+        client_version=fields.text("Docker.client_version", client_version),
         server_version=server_version,
         snap=any("/snap/" in line for line in (path.out if path else ())),
         rootless=any("rootless" in option for option in _texts(_get(info, "SecurityOptions"))),
@@ -71,7 +75,10 @@ def parse_docker(sections: Sections, containers: Sequence[Container]) -> Docker:
         cdi_dirs=cdi_dirs,
         cdi_devices=_cdi_devices(sections, cdi_dirs, info),
         images=tuple(_images(sections)),
-        gpu_containers=tuple(
+        mirrors=tuple(_texts(_get(info, "RegistryConfig", "Mirrors"))),
+        insecure=_insecure(info),
+        gpu_containers=_containers_unread(sections)
+        or tuple(
             GpuContainer(each.id, each.name, each.image, each.mode)
             for each in containers
             if each.mode is not None and each.state == "running"
@@ -92,6 +99,21 @@ def parse_containers(sections: Sections) -> tuple[Container, ...]:
     began = {each.first: each.out[1:2] for each in sections.all("container.began")}
     found = (_container(each, began) for each in _json_lines(section.out if section else ()))
     return tuple(each for each in found if each is not None)
+
+
+def _containers_unread(sections: Sections) -> Unknown | None:
+    """Return why it is not known which containers run; None where it is, or no daemon listens."""
+    listed, shown = sections.get("docker.ps"), sections.get("docker.containers")
+    if listed is not None and listed.failure is not None:
+        silent = any(words in listed.message for words in _NO_DAEMON)
+        return None if silent else listed.failure
+    # docker inspect fails also for those that are gone since.
+    if shown is not None and shown.failure is not None:
+        lines = [line for line in shown.err if line.strip()]
+        gone = bool(lines) and all("no such" in line.lower() for line in lines)
+        return None if gone and shown.rc == 1 else shown.failure
+    missing = sections.missing("docker-containers")
+    return None if shown is not None or missing == ABSENT else missing
 
 
 def _container(
@@ -223,6 +245,18 @@ def _image_store_dir(sections: Sections, info: dict[str, Any] | Unknown) -> str 
     section = sections.get("containerd.config")
     found = [match[1] for line in (section.out if section else ()) if (match := _ROOT.match(line))]
     return fields.text("Docker.image_store_dir", found[0] if found else CONTAINERD_ROOT)
+
+
+def _insecure(info: dict[str, Any] | Unknown) -> tuple[str, ...]:
+    networks = list(_texts(_get(info, "RegistryConfig", "InsecureRegistryCIDRs")))
+    hosts = _get(info, "RegistryConfig", "IndexConfigs")
+    if isinstance(hosts, Mapping):
+        networks += [
+            str(name)
+            for name, one in hosts.items()
+            if isinstance(one, Mapping) and one.get("Secure") is False
+        ]
+    return tuple(sorted(networks))
 
 
 def _images(sections: Sections) -> Iterable[LocalImage]:

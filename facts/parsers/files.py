@@ -26,7 +26,8 @@ def parse_files(sections: Sections) -> dict[str, ManagedFile]:
 
 
 def _file(path: str, section: Section, text: Section | None) -> ManagedFile:
-    lines = [line for line in section.out[1:] if line]
+    links = [line.removeprefix("-> ") for line in section.out[2:3] if line.startswith("-> ")]
+    lines = [line for line in section.out[1:] if line and not line.startswith("-> ")]
     if section.failure is not None:
         # It is there, or behind a directory that may not be searched: never "it is missing".
         unreadable = section.failure
@@ -48,6 +49,7 @@ def _file(path: str, section: Section, text: Section | None) -> ManagedFile:
         mode=octal if isinstance(octal, Unknown) else octal.zfill(4),
         owner=fields.text("ManagedFile.owner", owner),
         text=_text(text, checksum),
+        link=fields.text("ManagedFile.link", links[0] if links else None),
     )
 
 
@@ -80,7 +82,7 @@ def parse_spaces(sections: Sections) -> dict[str, Space]:
         words = part.split(" ", 2)
         if len(words) == 3 and words[1] == "space":
             late = Unknown("unreadable", "did not return in time")
-            spaces[words[2]] = Space(words[2], True, words[2], late, late, late, late)
+            spaces[words[2]] = Space(words[2], True, words[2], late, late, late, late, late)
     return spaces
 
 
@@ -111,6 +113,7 @@ def _space(section: Section, rows: list[str], mounts: list[list[str]]) -> Space:
         existing=existing,
         mount=fields.text("Space.mount", mount[1] if mount else None),
         file_system=fields.text("Space.file_system", mount[2] if mount else None),
+        source=fields.text("Space.source", mount[0] if mount else None),
         free_bytes=fields.number("Space.free_bytes", free),
         read_only=fields.flag("Space.read_only", options[0] if options else None),
     )

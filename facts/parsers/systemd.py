@@ -14,6 +14,9 @@ from facts.request import LAUNCH_FILE, PLAN_FILE, RECORD_FILE
 from facts.sections import Section, Sections
 
 _UNIT = re.compile(r"sglang@(.+)\.service")
+_WRITTEN = re.compile(r"(\d{1,12}) (\d{1,9}/[a-z]+\.json)", re.ASCII)
+_PLAIN = re.compile(r'"([^"\\]*)"|[^\s"\'\\]+')
+"""A value of which a shell makes one word as it stands, between double quotes or without."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
 
 
@@ -64,15 +67,24 @@ def parse_services(
             services[name] = _with_deployment(unit, section, files)
     answers = _answers(sections)
     keys = {section.first: section for section in sections.all("dropin.keys")}
+    last = {
+        section.first: section.failure or section.out[1:] for section in sections.all("last.lines")
+    }
     # A tick of /proc/PID/stat is a hundredth of a second on every Linux that is supported.
     began = {section.first: section.out[1:2] for section in sections.all("main.began")}
+    runs = {section.first: section.out[1:2] for section in sections.all("main.deployment")}
     return {
         name: replace(
             service,
             answer=answers.get(name, _no_answer(sections, service)),
             drop_in_keys=_drop_in_keys(service, keys),
+            last_lines=last.get(name, ABSENT),
             main_began=fields.number(
                 "ServiceState.main_began", next(iter(began.get(f"sglang@{name}.service", ())), None)
+            ),
+            main_deployment=fields.number(
+                "ServiceState.main_deployment",
+                next(iter(runs.get(f"sglang@{name}.service", ())), None),
             ),
         )
         for name, service in sorted(services.items())
@@ -131,11 +143,15 @@ def _with_deployment(
         return replace(service, current=section.failure, previous=section.failure)
     links: dict[str, str] = {}
     numbers = []
+    written: dict[str, int] = {}
     for line in section.out[1:]:
         word, _, value = line.partition(" ")
         if word == "number":
             if value.isascii() and value.isdigit() and len(value) < 10:
                 numbers.append(int(value))
+        elif word == "written":
+            if found := _WRITTEN.fullmatch(value):
+                written[found[2]] = int(found[1])
         elif word:
             links[word] = value
     service = replace(
@@ -143,6 +159,7 @@ def _with_deployment(
         current=fields.number("ServiceState.current", links.get("current")),
         previous=fields.number("ServiceState.previous", links.get("previous")),
         deployments=tuple(sorted(numbers)),
+        written=written,
     )
     if not isinstance(service.current, int):
         return service
@@ -163,6 +180,10 @@ def parse_environment(text: str) -> dict[str, str]:
     for line in text.split("\n"):
         found = _ASSIGNMENT.fullmatch(line.strip())
         if found is None:
+            continue
+        plain = _PLAIN.fullmatch(found[2])
+        if plain is not None:  # nearly all of them, and shlex takes its time
+            values[found[1]] = plain[1] if plain[1] is not None else plain[0]
             continue
         try:
             words = shlex.split(found[2])

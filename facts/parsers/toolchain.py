@@ -21,7 +21,38 @@ def parse_toolchain(sections: Sections) -> Toolchain:
             _cuda_home(section) for section in sections.all("cuda-home") if section.first
         ),
         ninja=fields.text("Toolchain.ninja", ninja),
+        libcuda=library(sections, "libcuda"),
+        libcuda_link=library(sections, "libcuda_link"),
+        libnuma=library(sections, "libnuma"),
+        package_manager=fields.text(
+            "Toolchain.package_manager", sections.value("package-manager", "environments")
+        ),
+        tools=_tools(sections),
     )
+
+
+LIBRARIES = {
+    "libcuda": "libcuda.so.1",
+    "libcuda_link": "libcuda.so",
+    "libnuma": "libnuma.so.1",
+}
+
+
+def library(sections: Sections, key: str) -> str | Unknown:
+    """Return where the loader finds a library, by the name of its field."""
+    lines = sections.lines("libraries", "environments")
+    if isinstance(lines, Unknown):
+        return lines
+    name = f"{LIBRARIES[key]} "
+    found = next((line.strip() for line in lines if line.strip().startswith(name)), "")
+    return fields.text(f"Toolchain.{key}", found.removeprefix(name))
+
+
+def _tools(sections: Sections) -> tuple[str, ...] | Unknown:
+    lines = sections.lines("tools", "environments")
+    if isinstance(lines, Unknown):
+        return lines
+    return tuple(line.strip() for line in lines if line.strip().startswith("/"))
 
 
 def _programs(sections: Sections, name: str) -> tuple[Program, ...]:
@@ -48,5 +79,6 @@ def _cuda_home(section: Section) -> Program:
     path, *lines = (line.strip() for line in section.out if line)
     version = next((line.partition(" ")[2] for line in lines if line.startswith("version ")), None)
     missing = [part for part in CUDA_PARTS if part not in lines]
+    missing += [line.partition(" ")[2] for line in lines if line.startswith("lacks ")]
     detail: str | Unknown = f"no {', no '.join(missing)}" if missing else ABSENT
     return Program(path, fields.text("Program.version", version), detail)

@@ -1,21 +1,26 @@
 """Lock the Python packages of releases: writes `releases/wheels/<release>-<architecture>.txt`.
 
     python -m releases.tools.lock_wheels RELEASE [--as-of TIME] [--flashinfer-index URL]
-    python -m releases.tools.lock_wheels --check [RELEASE ...]
+    python -m releases.tools.lock_wheels --check [RELEASE | FILE ...]
 
 The first asks uv, for x86_64 and aarch64, what a release of `releases/data/wheels.yaml` resolves
 to, as far as the index held it at TIME (now, where none is given), and says where that departs
 from a plain install. Only metadata is fetched, which takes about a minute. A lock that fails the
 checks of `releases/wheels/checks.py` is not written, nor the one of the other architecture.
 
-`--check` is for a schedule: it says whether each lock can still be installed, that is, whether
-the index has every locked file, with its hash, and did not yank it.
+`--check` is for a schedule, not for each change: it says in one sentence for each lock (all that
+the toolkit carries, or those of the releases and files that are named) whether it can be installed
+now, that is, whether the index has every locked file, with its hash, and did not yank it. It fetches
+metadata alone, for all in well under a minute. As a line of cron, which mails what it prints:
+
+    17 4 * * *  cd /srv/pyinfra-sglang && python -m releases.tools.lock_wheels --check >check.log || cat check.log
 
 uv takes the index from its own settings. FlashInfer keeps precompiled kernels on an index of its
 own, whose address `flashinfer install-cubin-wheel --dry-run` prints; without it they stand in the
 lock as unresolved.
 
-Exit codes: 0 done; 1 uv failed; 2 wrong usage; 3 a lock is refused or can no longer be installed.
+Exit codes: 0 done; 1 uv failed, or an index did not answer, so that nothing is known of a lock;
+2 wrong usage; 3 a lock is refused or can no longer be installed.
 """
 
 from __future__ import annotations
@@ -174,7 +179,7 @@ def _with_kernels(
     parts = data().checks.flashinfer[1:]
     asked = resolution.question_of_kernels(wanted, packages, parts)
     # No date: a plain page of links says none.
-    indexes = resolution.indexes_of_kernels(wanted, index)
+    indexes = resolution.indexes_of_kernels(wanted.locked.cuda, index)
     answer, _ = uv.resolve(asked, target, indexes=indexes)
     have = {package.name for package in packages}
     more = [package for package in _chosen(answer, target) if package.name not in have]
@@ -195,7 +200,7 @@ def lock(uv: Uv, wanted: Policy, as_of: str, index: str | None, folder: Path) ->
         return found
     for one in made:
         path = folder / lock_name(one.release, one.architecture)
-        _write(path, write_lock(one))
+        write_beside(path, write_lock(one))
         print(f"{path.name}: {len(one.packages)} packages, {one.size / 1e9:.1f} GB")
         for gone in one.departures:
             print(f"  {gone.package} {gone.here}, not {gone.without}")
@@ -204,7 +209,7 @@ def lock(uv: Uv, wanted: Policy, as_of: str, index: str | None, folder: Path) ->
     return []
 
 
-def _write(path: Path, text: str) -> None:
+def write_beside(path: Path, text: str) -> None:
     """Write a file beside its place, then rename it there."""
     with tempfile.NamedTemporaryFile(
         "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
@@ -219,47 +224,81 @@ def _write(path: Path, text: str) -> None:
             raise
 
 
-def check(
-    uv: Uv, wanted: Policy, architecture: str, index: str | None, folder: Path
-) -> list[LockProblem]:
-    """Return why a lock can no longer be installed; nothing where it can.
+@dataclass(frozen=True)
+class Checked:
+    """What the check of one lock came to."""
 
-    FlashInfer's kernels, where the lock has them, are looked for only if their index is given.
+    code: int
+    sentence: str
+
+
+def check(uv: Uv, name: str, text: str, index: str | None, *, own: bool = False) -> Checked:
+    """Say in a sentence whether the lock TEXT can be installed now, and 0, 1 or 3.
+
+    The index is asked for metadata alone. FlashInfer's kernels, where the lock has them, are
+    looked for only if their index is given. OWN: an operator's lock, not one of the toolkit's.
     """
-    name = lock_name(wanted.release, architecture)
-    text = lock_text(wanted.release, architecture, folder)
-    if text is None:
-        missing = why_not_locked(wanted.release, architecture, folder)
-        return [] if missing is None else [missing]
-    again = f"python -m releases.tools.lock_wheels {wanted.release}"
     try:
         lock_ = read_lock(text)
     except LockDamaged as error:
-        needed = "a lock as the program wrote it"
-        return [LockProblem("WHEELS_DAMAGED", f"{name}: {error}", needed, again)]
-    found = problems(lock_)
+        return _cannot(name, [f"WHEELS_DAMAGED: {error}"])
+    again = None if own else f"python -m releases.tools.lock_wheels {lock_.release}"
+    wrong = [f"{one.code}: {one.seen}" for one in problems(lock_, own=own)]
     parts = data().checks.flashinfer[1:]
     asked = [p for p in lock_.packages if index is not None or not p.name.startswith(parts)]
     target = Target(lock_.python, lock_.glibc, lock_.architecture)
-    indexes = () if index is None else resolution.indexes_of_kernels(wanted, index)
+    indexes: tuple[str, ...] = ()
+    if index is not None and lock_.cuda is not None:
+        indexes = resolution.indexes_of_kernels(lock_.cuda, index)
     try:
         answer, said = uv.resolve(resolution.pinned(asked), target, indexes=indexes)
         gone = resolution.gone(asked, answer, said)
     except UvFailed as error:
         why = resolution.no_solution(str(error))
         if why is None:
-            raise
+            first = str(error).splitlines()[0] if str(error) else "uv failed"
+            return Checked(1, f"{name}: whether it can be installed now is not known: {first}")
         gone = [why]
     if gone:
-        seen = f"{name}: {'; '.join(gone)}"
-        found.append(LockProblem("WHEELS_GONE", seen, "every locked file, as it was locked", again))
+        wrong.append(f"WHEELS_GONE: {'; '.join(gone)}")
+    if wrong:
+        return _cannot(name, wrong, again)
     left_out = len(lock_.packages) - len(asked)
-    if not found:
-        print(
-            f"{name}: {len(asked)} packages can be installed"
-            + (f", {left_out} of FlashInfer's own index not asked for" if left_out else "")
-        )
-    return found
+    return Checked(
+        0,
+        f"{name} can be installed now: the index has all {len(asked)} files with their hashes"
+        + (f"; {left_out} of FlashInfer's own index were not asked for" if left_out else ""),
+    )
+
+
+def _cannot(name: str, wrong: Sequence[str], again: str | None = None) -> Checked:
+    mend = f"; to lock it again: {again}" if again else ""
+    return Checked(3, f"{name} cannot be installed now: {'; '.join(wrong)}{mend}")
+
+
+def check_all(uv: Uv, asked: Sequence[str], index: str | None, folder: Path) -> int:
+    """Print a sentence for each lock of ASKED, releases or paths of locks; return the exit code."""
+    codes = [0]
+    for one in asked or locked_releases():
+        own = Path(one) if policy(one) is None and Path(one).is_file() else None
+        for architecture in ARCHITECTURES if own is None else ("",):
+            name = one if own else lock_name(one, architecture)
+            try:
+                text = (
+                    own.read_text(encoding="utf-8") if own else lock_text(one, architecture, folder)
+                )
+            except (OSError, UnicodeDecodeError):
+                text = ""
+            if text is None:
+                missing = why_not_locked(one, architecture, folder)
+                assert missing is not None, "no text, no lock"
+                found = _cannot(name, [f"{missing.code}: {missing.seen}"])
+            else:
+                found = check(uv, name, text, index, own=own is not None)
+            print(found.sentence, flush=True)
+            codes.append(found.code)
+    # What cannot be installed is said before what could not be found out.
+    return max(codes)
 
 
 def moment(text: str) -> str:
@@ -285,7 +324,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     out.add_argument("releases", nargs="*", metavar="RELEASE", help=", ".join(locked_releases()))
-    out.add_argument("--check", action="store_true", help="say whether locks can be installed")
+    out.add_argument("--check", action="store_true", help="say whether locks can be installed now")
     out.add_argument("--as-of", type=moment, metavar="TIME", help="leave out what came later")
     out.add_argument("--flashinfer-index", metavar="URL", help="where FlashInfer's kernels are")
     out.add_argument(
@@ -303,15 +342,14 @@ def main(given: Sequence[str]) -> int:
     found: list[LockProblem] = []
     try:
         uv = Uv.found()
-        for release in asked.releases or locked_releases():
+        if asked.check:
+            return check_all(uv, asked.releases, asked.flashinfer_index, asked.folder)
+        for release in asked.releases:
             wanted = policy(release)
             if wanted is None:
                 missing = why_not_locked(release, ARCHITECTURES[0])
                 assert missing is not None, "no policy, no lock"
                 found.append(missing)
-            elif asked.check:
-                for architecture in ARCHITECTURES:
-                    found += check(uv, wanted, architecture, asked.flashinfer_index, asked.folder)
             else:
                 as_of = asked.as_of or moment(datetime.datetime.now(datetime.UTC).isoformat())
                 found += lock(uv, wanted, as_of, asked.flashinfer_index, asked.folder)

@@ -97,18 +97,18 @@ def question_of_kernels(
     )
 
 
-def indexes_of_kernels(policy: Policy, base: str) -> tuple[str, str]:
+def indexes_of_kernels(cuda: str, base: str) -> tuple[str, str]:
     """Return the indexes of FlashInfer's kernels: those of one CUDA release, then those of all.
 
     BASE is the address that `flashinfer install-cubin-wheel --dry-run` prints; the ones compiled
     for a CUDA release are below it, as `flashinfer install-jit-cache-wheel` asks for them.
     """
     base = base.rstrip("/")
-    return (f"{base}/{_label(policy)}", base)
+    return (f"{base}/{_label(cuda)}", base)
 
 
-def _label(policy: Policy) -> str:
-    return "cu" + policy.locked.cuda.replace(".", "")
+def _label(cuda: str) -> str:
+    return "cu" + cuda.replace(".", "")
 
 
 def pinned(packages: Iterable[Package]) -> Question:
@@ -274,7 +274,7 @@ def unresolved(
     there = {package.name: package.version for package in packages}
     words = {
         "version": there.get("flashinfer-python", "unknown"),
-        "label": _label(policy),
+        "label": _label(policy.locked.cuda),
         "cuda": policy.locked.cuda,
         "release": policy.release,
         "python": python or policy.locked.python,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -27,22 +27,28 @@ class LockProblem:
     advice: str
 
 
-def problems(lock: WheelLock, there: WheelData | None = None) -> list[LockProblem]:
+def problems(
+    lock: WheelLock, there: WheelData | None = None, *, own: bool = False
+) -> list[LockProblem]:
     """Return all that is wrong with a lock; nothing where it can be installed and can compile.
 
-    Says nothing about the index: whether the files are still there asks
+    OWN: an operator's lock, which need not follow from the toolkit's data. A lock for the CPU
+    compiles nothing: only its release and its files are looked at. Says nothing about the index: whether the files are still there asks
     `python -m releases.tools.lock_wheels --check`.
     """
     there = there or data()
     again = f"python -m releases.tools.lock_wheels {lock.release}"
+    if lock.device == "cpu":
+        return [*_release(lock, again), *_files(lock, there, again)]
     return [
         *_release(lock, again),
         *_compiler_set(lock, there, again),
         *_torch(lock, there, again),
         *_cuda_mix(lock, there, again),
         *_flashinfer(lock, there, again),
+        *_known_bad(lock, there),
         *_files(lock, there, again),
-        *_made_from(lock, there, again),
+        *(() if own else _made_from(lock, there, again)),
     ]
 
 
@@ -69,6 +75,11 @@ def disagreements(locks: Sequence[WheelLock]) -> list[LockProblem]:
     return out
 
 
+def files_of(lock: WheelLock, again: str) -> list[LockProblem]:
+    """Return what is wrong with the files of a lock of any packages, for its platform."""
+    return list(_files(lock, data(), again))
+
+
 def minor(version: str) -> str:
     """Return major and minor of a package's version: `13.0` of `13.0.88`."""
     parsed = Version(version)
@@ -91,7 +102,7 @@ def _release(lock: WheelLock, again: str) -> Iterator[LockProblem]:
 
 
 def _compiler_set(lock: WheelLock, there: WheelData, again: str) -> Iterator[LockProblem]:
-    wanted = there.toolkit(lock.cuda).compiler if _has_toolkit(lock, there) else {}
+    wanted = _toolkit(lock, there)
     if not wanted:
         yield LockProblem(
             "WHEELS_COMPILER_SET",
@@ -115,8 +126,8 @@ def _compiler_set(lock: WheelLock, there: WheelData, again: str) -> Iterator[Loc
         )
 
 
-def _has_toolkit(lock: WheelLock, there: WheelData) -> bool:
-    return any(t.cuda == lock.cuda for t in there.toolkits)
+def _toolkit(lock: WheelLock, there: WheelData) -> Mapping[str, str]:
+    return next((t.compiler for t in there.toolkits if t.cuda == lock.cuda), {})
 
 
 def _torch(lock: WheelLock, there: WheelData, again: str) -> Iterator[LockProblem]:
@@ -147,8 +158,8 @@ def _torch(lock: WheelLock, there: WheelData, again: str) -> Iterator[LockProble
 
 
 def _cuda_mix(lock: WheelLock, there: WheelData, again: str) -> Iterator[LockProblem]:
-    major = lock.cuda.partition(".")[0]
-    known = {*there.toolkit(lock.cuda).compiler} if _has_toolkit(lock, there) else set()
+    major = str(lock.cuda).partition(".")[0]
+    known = {*_toolkit(lock, there)}
     wrong = []
     for package in lock.packages:
         version = Version(package.version)
@@ -192,6 +203,21 @@ def _flashinfer(lock: WheelLock, there: WheelData, again: str) -> Iterator[LockP
             f"{', '.join(others)} at {main.version}, locked or named as unresolved",
             again,
         )
+
+
+def _known_bad(lock: WheelLock, there: WheelData) -> Iterator[LockProblem]:
+    for bad in there.checks.known_bad:
+        for package in lock.packages:
+            if (
+                _part_of(package.name, [bad.package])
+                and Version(package.version).public == bad.version
+            ):
+                yield LockProblem(
+                    "WHEELS_KNOWN_BAD",
+                    f"{_at(package)}: {bad.reason} ({bad.link})",
+                    "builds that are not known to be broken",
+                    bad.instead,
+                )
 
 
 def _part_of(name: str, parts: Sequence[str]) -> bool:

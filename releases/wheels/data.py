@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, Field, model_validator
 
@@ -23,6 +22,7 @@ from releases.wheels.records import (
     PackageVersionText,
     PythonMinor,
 )
+from releases.yaml_text import read_yaml
 
 DATA = Path(__file__).parents[1] / "data" / "wheels.yaml"
 
@@ -117,6 +117,16 @@ class Placeholder(Sourced):
     bytes_below: Annotated[int, Field(gt=0)]
 
 
+class KnownBad(Record):
+    """A build of a package that is broken, and what to take instead."""
+
+    package: Name
+    version: PackageVersionText
+    reason: OneLine
+    instead: OneLine
+    link: Link
+
+
 class Checks(Record):
     """What the checks of a lock go by."""
 
@@ -125,6 +135,7 @@ class Checks(Record):
     torch_for_gpu_requires: tuple[Name, ...] = Field(min_length=1)
     flashinfer: tuple[Name, ...] = Field(min_length=1)
     placeholder: Placeholder
+    known_bad: tuple[KnownBad, ...] = ()
 
 
 class WheelData(Record):
@@ -186,7 +197,7 @@ class Policy(Record):
 
 def load_data(path: Path = DATA) -> WheelData:
     """Return the data in PATH; pydantic's ValidationError where it does not fit its shape."""
-    return WheelData.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    return WheelData.model_validate(read_yaml(path.read_text(encoding="utf-8")))
 
 
 @functools.cache

@@ -8,11 +8,12 @@ from typing import Annotated, Literal
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 from packaging.version import Version as PackageVersion
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from releases.schema import Link, Record, Version
 
 Architecture = Literal["x86_64", "aarch64"]
+Device = Literal["gpu", "cpu"]
 ARCHITECTURES: tuple[Architecture, ...] = ("x86_64", "aarch64")
 
 
@@ -83,15 +84,24 @@ class WheelLock(Record):
     python: PythonMinor
     glibc: Glibc
     """The oldest C library that every file of the lock runs on."""
-    cuda: CudaMinor
+    device: Device = "gpu"
+    """What it computes on; one for the CPU has no CUDA and serves no GPU."""
+    cuda: CudaMinor | None = None
     as_of: Moment
     """The lock knows what the index held at this time: locked again as of it, it is the same."""
     uv: OneLine
-    data: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
-    """Digest of the data it was made from (`releases.wheels.data.Policy.digest`)."""
+    data: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = None
+    """Digest of the data it was made from (`releases.wheels.data.Policy.digest`); an operator's
+    own lock may have none."""
     departures: tuple[Departure, ...] = ()
     unresolved: tuple[Unresolved, ...] = ()
     packages: tuple[Package, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _cuda_is_for_the_gpu(self) -> WheelLock:
+        if (self.cuda is None) != (self.device == "cpu"):
+            raise ValueError("a lock for the GPU names its CUDA release, one for the CPU has none")
+        return self
 
     def package(self, name: str) -> Package | None:
         """Return the package of that (normal) name, or None where the lock has none."""

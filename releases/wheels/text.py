@@ -21,7 +21,9 @@ from pydantic import ValidationError
 from releases.schema import Record
 from releases.wheels.records import Departure, Package, Unresolved, WheelLock
 
-HEAD = ("release", "architecture", "python", "glibc", "cuda", "as-of", "uv", "data")
+HEAD = ("release", "architecture", "python", "glibc", "device", "cuda", "as-of", "uv", "data")
+MAY_MISS = ("device", "cuda", "data")
+"""A lock for the GPU names no device; one for the CPU no CUDA; an operator's own no data."""
 _PACKAGE = re.compile(r"(?P<name>[a-z0-9-]+)==(?P<version>[^ ;\\]+)(?: ; (?P<marker>.+?))? \\")
 _HASH = re.compile(r"    --hash=(?P<hash>sha256:[0-9a-f]{64})(?P<more> \\)?")
 _FILE = re.compile(r"    # (?P<file>\S+), (?:(?P<size>\d+) bytes|size not given)")
@@ -37,16 +39,19 @@ class LockDamaged(ValueError):
 
 def write_lock(lock: WheelLock) -> str:
     """Return a lock as text; `read_lock` gives the same record back."""
+    on = f"with CUDA {lock.cuda}" if lock.device == "gpu" else "on the CPU"
     out = [
-        f"# SGLang {lock.release} with CUDA {lock.cuda} for Python {lock.python} on "
+        f"# SGLang {lock.release} {on} for Python {lock.python} on "
         f"{lock.architecture}: {len(lock.packages)} packages, {lock.size / 1e9:.1f} GB to download.",
-        "# Written by a program from releases/data/wheels.yaml. Run it again instead of editing:",
-        f"#   python -m releases.tools.lock_wheels {lock.release} --as-of {lock.as_of}",
+        *_made_by(lock),
         "# It is complete, so it is installed without asking what packages require of each other:",
         "#   uv pip install --no-deps --require-hashes --only-binary :all: --requirement FILE",
         "#",
     ]
-    out += [f"# {key}: {getattr(lock, key.replace('-', '_'))}" for key in HEAD]
+    head = {key: getattr(lock, key.replace("-", "_")) for key in HEAD}
+    if lock.device == "gpu":
+        del head["device"]
+    out += [f"# {key}: {value}" for key, value in head.items() if value is not None]
     for gone in lock.departures:
         out += ["#", f"# departure: {gone.package} {gone.here}"]
         out += _inner(without=gone.without, reason=gone.reason, since=gone.since, link=gone.link)
@@ -62,6 +67,15 @@ def write_lock(lock: WheelLock) -> str:
         size = "size not given" if package.size is None else f"{package.size} bytes"
         out.append(f"    # {package.file}, {size}")
     return "\n".join(out) + "\n"
+
+
+def _made_by(lock: WheelLock) -> list[str]:
+    if lock.data is None:
+        return ["# Written by a program. Run it again instead of editing."]
+    return [
+        "# Written by a program from releases/data/wheels.yaml. Run it again instead of editing:",
+        f"#   python -m releases.tools.lock_wheels {lock.release} --as-of {lock.as_of}",
+    ]
 
 
 def _inner(**fields: str) -> list[str]:
@@ -84,7 +98,7 @@ def read_lock(text: str) -> WheelLock:
         raise LockDamaged(f"these packages stand twice: {', '.join(twice)}")
     if names != sorted(names):
         raise LockDamaged("the packages are not in the order of their names")
-    missing = [key for key in HEAD if key not in fields]
+    missing = [key for key in HEAD if key not in fields and key not in MAY_MISS]
     if missing:
         raise LockDamaged(f"the head does not say: {', '.join(missing)}")
     return _record(

@@ -13,8 +13,15 @@ import json  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
+from importlib import import_module  # noqa: E402
 
+import locks.make  # noqa: E402, F401
 from cli.main import run  # noqa: E402
+from cli.summaries import SUMMARIES, module_of  # noqa: E402
+
+# Else each of them would import what it needs.
+for name in SUMMARIES:
+    import_module(module_of(name))
 
 
 def child(words: list[str], env: dict[str, str], out: str, err: str) -> int:

@@ -157,6 +157,29 @@ def test_a_start_that_fails_is_told_by_what_its_log_means(tmp_path: Path) -> Non
     assert "memory" in failure
 
 
+def test_a_start_that_ends_with_a_traceback_is_told_by_its_last_line(tmp_path: Path) -> None:
+    log = [
+        "the start has failed: exit-code",
+        "the last lines of the log of this start:",
+        "[2026-11-30 04:08:35 TP0] Traceback (most recent call last):",
+        '  File "/opt/x.py", line 1, in load',
+        "KeyError: 'first'",
+        "",
+        "During handling of the above exception, another exception occurred:",
+        "Traceback (most recent call last):",
+        '  File "/opt/x.py", line 2, in load',
+        "    raise ValueError()",
+        "",
+        "ValueError: the config has no such layer",
+        "sglang@chat.service: Main process exited, code=exited, status=1/FAILURE",
+    ]
+    responses = {": switch ": {"success": False, "stdout": log}}
+    ended = run("apply", site(tmp_path, responses=responses), "--json")
+    (failure,) = ended.nodes["@fake/a"]["failures"]
+    assert failure.startswith("chat did not start: the start has failed: exit-code")
+    assert failure.endswith("ValueError: the config has no such layer")
+
+
 def test_3_where_the_node_moved_since_it_was_planned(tmp_path: Path) -> None:
     moved = {"success": False, "stdout": ["@refused STALE_PLAN the main process is 7"]}
     ended = run("apply", site(tmp_path, responses={": switch ": moved}), "--json")
@@ -248,8 +271,23 @@ def test_the_operators_word_for_a_reload_is_taken_by_plan_apply_and_remove(tmp_p
     assert run("apply", site(tmp_path, responses=VERIFIED), "--allow-daemon-reload").code == 0
 
 
+def test_1_where_what_was_asked_for_cannot_be_kept_with_the_file_s_name(tmp_path: Path) -> None:
+    place = tmp_path / "not" / "there"
+    for words in (("--html", place), ("--out", place), ("--events", place)):
+        ended = run("plan", site(tmp_path), "--json", *words)
+        assert ended.code == 1
+        assert f"{place} could not be written: No such file or directory" in ended.err
+        assert ended.json["error"]["code"] == "FILE"
+
+
 def test_a_command_that_ends_before_its_nodes_gives_one_document_too(tmp_path: Path) -> None:
-    for words in (["plan", "nowhere.py"], ["remove", site(tmp_path)]):
+    for words in (
+        ["plan", "nowhere.py"],
+        ["plan"],
+        ["plan", site(tmp_path), "--frob"],
+        ["apply", site(tmp_path), "--batch", "0"],
+        ["remove", site(tmp_path)],
+    ):
         ended = run(*words, "--json")
         assert ended.code == 2
         assert ended.json["nodes"] == []

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from locks.lockfile import write_lock
 from tests.fake.command import CHAT, Ended, fake, inventory, recording, run
+from tests.fake.served import served
+from tests.fake.test_exit_codes import whole_lock
 
 GOOD = "dgx-spark"
 
@@ -112,7 +116,6 @@ def test_a_recording_that_is_no_good_or_not_there_is_named(site: Path, tmp_path:
 PROGRAM = """
 import json, sys
 import cli.session
-from cli.commands import ALL
 kept = []
 init = cli.session.Session.__init__
 def remember(self, state, *more):
@@ -148,6 +151,28 @@ def test_a_node_is_known_by_one_remote_command(tmp_path: Path, command: str) -> 
         assert "sglang-survey" in ran[0]
 
 
+def test_a_record_asks_a_node_all_that_a_plan_asks(tmp_path: Path) -> None:
+    services = [CHAT, {**CHAT, "name": "local", "model": "/srv/models/x", "port": 30001}]
+    site = inventory(tmp_path, fake("a", recording(GOOD)), services=services)
+    asked = [
+        re.findall(r"(?:model|space|weights|text)=\S+", run(command, site, "-vv").err)
+        for command in ("survey", "plan")
+    ]
+    assert "model=/srv/models/x" in asked[0]
+    assert asked[0] == asked[1]
+
+
+@pytest.mark.parametrize("command", ["plan", "apply", "status"])
+def test_a_converged_node_costs_one_remote_command(tmp_path: Path, command: str) -> None:
+    nodes = [fake(name, served(GOOD)) for name in "abc"]
+    site = inventory(tmp_path, *nodes)
+    write_lock(tmp_path / "sglang.lock", whole_lock())
+    if command != "status":
+        assert run(command, site, "--json").nodes["@fake/a"]["changes"] == []
+    found = commands(command, site)
+    assert [len(ran) for ran in found.values()] == [1, 1, 1]
+
+
 def test_data_that_is_no_good_contacts_no_node(tmp_path: Path) -> None:
     site = inventory(tmp_path, fake("a", recording(GOOD)), services=[CHAT | {"tp-size": 2}])
     ended = run("plan", site, "-vv")
@@ -177,10 +202,12 @@ def test_bad_data_is_told_with_its_key(tmp_path: Path, services: object, said: s
 
 def test_a_service_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
     site = inventory(tmp_path, fake("a", recording(GOOD)))
-    for command in ("verify", "restart", "stop"):
+    for command in ("verify", "restart", "stop", "rollback"):
         ended = run(command, site, "--service", "nope")
         assert ended.code == 1
-        assert "no service is deployed here" in ended.out + ended.err, command
+        assert "nope is not deployed here: no service is deployed here" in ended.out + ended.err, (
+            command
+        )
 
 
 def test_a_remove_of_nothing_is_done_and_changes_nothing(tmp_path: Path) -> None:
@@ -201,3 +228,14 @@ def test_what_nothing_says_to_serve_is_told_how_to(tmp_path: Path) -> None:
     named = run("plan", "@fake/a")
     assert named.code == 2
     assert "--model" in named.err
+
+
+def test_metrics_that_no_collector_would_read_are_refused_before_any_node_is_asked(
+    tmp_path: Path,
+) -> None:
+    site = inventory(tmp_path, fake("a", recording(GOOD)))
+    ended = run("status", site, "--prometheus", tmp_path / "sglang.txt")
+    assert ended.code == 2
+    assert f"write {tmp_path}/sglang.txt.prom" in ended.err
+    assert ended.out == ""
+    assert not (tmp_path / "sglang.txt").exists()

@@ -53,3 +53,14 @@ def test_what_does_not_go_with_a_saved_plan_is_wrong_usage(tmp_path: Path) -> No
         ended = run("apply", *words)
         assert (ended.code, "Traceback" in ended.err) == (2, False), ended.err
         assert told in ended.err
+
+
+def test_a_kept_plan_holds_no_hook_and_runs_those_of_the_inventory(tmp_path: Path) -> None:
+    told, out = tmp_path / "told", tmp_path / "site.plan"
+    hooks = {"after_verify": [{"run": f"echo private-token >> {told}"}]}
+    path = site(tmp_path, responses=VERIFIED, hooks=hooks)
+    assert run("plan", path, "--out", out).code == 0
+    assert "private-token" not in out.read_text()
+    ended = run("apply", path, "--plan", out)
+    assert ended.code == 0, ended.err
+    assert told.read_text() == "private-token\n"

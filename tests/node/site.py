@@ -54,6 +54,13 @@ def service(**keys: Any) -> dict[str, Any]:
     return {**base, **keys}
 
 
+def wheel_service(**keys: Any) -> dict[str, Any]:
+    """Return the data of a service that serves the tiny model from a lock of packages."""
+    # SGLang's own image for the CPU sets these as well.
+    environment = {"SGLANG_USE_CPU_ENGINE": "1", "OMP_NUM_THREADS": "1"}
+    return service(**{"environment": environment, **keys})
+
+
 def show(node: Node, unit: str, *properties: str) -> dict[str, str]:
     """Return properties of a unit as systemd shows them."""
     out = node.run(f"systemctl show --property={','.join(properties)} {unit}").stdout
@@ -165,7 +172,8 @@ class Site:
 
     def _known_hosts(self, keys: dict[str, Any]) -> dict[str, str]:
         """Know the node's host key under the second port too; OpenSSH writes it with the port."""
-        address, path = keys["ssh_hostname"], self.folder / "known_hosts"
+        address = keys["ssh_hostname"]
+        path = self.folder / f"known_hosts-{address}"
         known = Path(keys["ssh_known_hosts_file"]).read_text(encoding="utf-8")
         path.write_text(
             known + known.replace(address, f"[{address}]:{self.port}"), encoding="utf-8"
@@ -220,8 +228,13 @@ class Stream:
         return tokens, "data: [DONE]" in out
 
 
-def stream(node: Node, tokens: int, *, port: int = 30000, model: str = "tiny") -> Stream:
-    """Start a streamed completion of so many tokens on a node; it is in flight on return."""
+def stream(
+    node: Node, tokens: int, *, port: int = 30000, model: str = "tiny", headers: str = "/dev/null"
+) -> Stream:
+    """Start a streamed completion of so many tokens on a node; it is in flight on return.
+
+    ``headers``: a file of the node with more lines of the request's head.
+    """
     body = json.dumps(
         {
             "model": model,
@@ -233,10 +246,13 @@ def stream(node: Node, tokens: int, *, port: int = 30000, model: str = "tiny") -
         }
     )
     node.put("/root/stream.json", body)
+    # Of one before nothing may be taken for this one's.
+    node.run("rm -f /root/stream.out")
     process = subprocess.Popen(
         [
             *node.ssh(),
-            f"curl -sN --max-time 300 -H 'Content-Type: application/json' -d @/root/stream.json "
+            "curl -sN --max-time 300 -H 'Content-Type: application/json' "
+            f"-H @{headers} -d @/root/stream.json "
             f"http://127.0.0.1:{port}/v1/completions | tee /root/stream.out",
         ],
         stdin=subprocess.DEVNULL,

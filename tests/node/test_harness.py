@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from releases.wheels import read_lock
+from releases.wheels.checks import problems
+
 from .harness.lab import MODEL
 from .harness.machine import Node
+from .harness.mirror import Mirror
 from .harness.registry import Registry
 
 SERVE = (
@@ -119,3 +126,48 @@ def test_an_older_host_boots_beside_it(node: Node, node_factory: Callable[..., N
             assert procs.split() == each.run("pgrep -x sleep").stdout.split()
     finally:
         older.discard()
+
+
+def fetched(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return bytes(answer.read())
+
+
+def test_the_mirror_serves_the_files_that_its_pages_name(mirror: Mirror) -> None:
+    pages = [f"{mirror.keys['index']}/sglang/", f"{mirror.keys['index']}/torchvision/"]
+    pages.append(f"{mirror.keys['flashinfer']}/cu130/flashinfer-jit-cache-sm90a/")
+    for page in pages:
+        links = re.findall(r'href="([^#]*)#sha256=([0-9a-f]{64})"', fetched(page).decode())
+        assert links, page
+        for link, digest in links:
+            content = fetched(f"{page}{link}")
+            assert hashlib.sha256(content).hexdigest() == digest
+    (build,) = json.loads(fetched(mirror.keys["python_downloads"])).values()
+    assert hashlib.sha256(fetched(build["url"])).hexdigest() == build["sha256"]
+
+
+def test_the_locks_for_tests_are_whole(mirror: Mirror) -> None:
+    for name, release in (("0.5.22", "0.5.22"), ("0.5.23", "0.5.23"), ("compile", "0.5.23")):
+        lock = read_lock(mirror.locks[name].read_text(encoding="utf-8"))
+        assert (lock.release, lock.device) == (release, "cpu")
+        assert problems(lock, own=True) == []
+        for package in lock.packages:
+            file = mirror.root / "files" / package.file
+            assert file.stat().st_size == package.size
+
+
+def test_a_bare_host_gets_a_compiler_from_the_mirror(
+    node_factory: Callable[..., Node], mirror: Mirror
+) -> None:
+    bare = node_factory("bare-harness", tree_name="fresh")
+    try:
+        assert mirror.url.startswith("http://")
+        assert bare.run("command -v docker || command -v g++", check=False).returncode == 1
+        bare.run("apt-get -qq update && apt-get -qq -y --no-install-recommends install g++")
+        bare.put("/root/a.cc", "int main() { return 0; }\n")
+        linked = "g++ -o /root/a /root/a.cc -Wl,--no-as-needed"
+        # As on a host with a driver and no toolkit: the library is there, its name for linking not.
+        assert "-lcuda" in bare.run(f"{linked} -lcuda", check=False).stderr
+        bare.run(f"{linked} -l:libcuda.so.1 && ldd /root/a | grep libcuda.so.1 && /root/a")
+    finally:
+        bare.discard()

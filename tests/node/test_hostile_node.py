@@ -109,11 +109,12 @@ def test_a_drop_in_that_does_not_fit_the_disk_leaves_the_old_service_running(
     )
     ran = other(site, registry).tool("apply", "--json")
     node.run(f"umount {DROP_INS} && rm -rf /root/kept {STATE}/deployments/chat/2")
-    assert ran.code == 1
-    (failure,) = ran.document["nodes"][0]["failures"]
-    assert "No space left on device" in failure
-    assert "what ran before runs on" in failure
-    assert f"df -h /etc/systemd/system {STATE}" in failure
+    assert ran.code == 3
+    (refusal,) = ran.document["nodes"][0]["refusals"]
+    assert refusal["code"] == "DISK_FULL"
+    assert "nothing was switched, and what ran before runs on" in refusal["seen"]
+    assert f"KiB free on {DROP_INS} for {DROP_INS}/" in refusal["seen"]
+    assert f"df -h {DROP_INS}" in refusal["advice"]
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -129,8 +130,8 @@ def test_a_full_disk_is_refused_before_and_a_write_that_fails_leaves_nothing(
     program = scripts.write_deployment(f"{STATE}/deployments/chat/9", files)
     done = node.run("sh -s", text=program, check=False)
     assert done.returncode != 0
-    assert "nothing was changed" in done.stderr
-    assert f"df -h {STATE}/deployments/chat" in done.stderr
+    assert "DISK_FULL nothing was changed: 0 KiB free" in done.stdout
+    assert f"df -h {STATE}" in done.stdout
     left = node.run(f"ls {STATE}/deployments/chat").stdout.split("\n")
     assert not [name for name in left if name.startswith("9")]
     node.run(f"rm {STATE}/fill")
@@ -179,5 +180,5 @@ def test_a_changed_host_key_is_refused_with_what_to_compare(
     assert error["code"] == "UNREACHABLE"
     assert "another host key" in error["text"]
     assert f"ssh-keyscan {keys['ssh_hostname']} | ssh-keygen -lf -" in error["text"]
-    assert "ssh-keygen -R" in error["text"]
+    assert f"ssh-keygen -f {known} -R" in error["text"]
     assert known.read_text(encoding="utf-8") == before

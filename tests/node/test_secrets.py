@@ -8,14 +8,10 @@ inspect, units and the journal.
 
 from __future__ import annotations
 
-import base64
 import json
 import secrets
-import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +21,8 @@ from plans.wishes import Service
 from .harness.lab import MODEL
 from .harness.machine import Node
 from .harness.registry import Registry
-from .site import COUNTED_PORT, Ran, Site, commands_of, count_commands, service, show
+from .site import COUNTED_PORT, Site, commands_of, count_commands, service, show
+from .watching import forms, nothing_in, watched
 
 UNIT = "sglang@chat.service"
 TOKEN = f"hf_{secrets.token_hex(20)}"
@@ -33,17 +30,6 @@ KEY = f"sk-{secrets.token_hex(24)}"
 OTHER_KEY = f"sk-{secrets.token_hex(24)}"
 OTHER_TOKEN = f"hf_{secrets.token_hex(20)}"
 CREDENTIALS = "/etc/sglang/credentials"
-SWEEP = Path(__file__).with_name("sweep.py")
-
-
-def forms(*values: str) -> list[str]:
-    """Return values as they may stand in a text: plain, and within base64 at any place."""
-    found = list(values)
-    for value in values:
-        for shift in range(3):
-            encoded = base64.b64encode(b"x" * shift + value.encode()).decode()
-            found.append(encoded[4 if shift else 0 : -4])
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -86,34 +72,6 @@ def site(
             "TMPDIR": str(folder / "tmp"),
         },
     )
-
-
-@contextmanager
-def watched(node: Node, *values: str) -> Iterator[dict[str, Any]]:
-    """Search a node for values from now on; what was found is in the dictionary afterwards."""
-    found: dict[str, Any] = {}
-    since = float(node.run("date +%s").stdout) - 1
-    node.put("/usr/local/lib/sweep.py", SWEEP.read_text(encoding="utf-8"))
-    process = subprocess.Popen(
-        [*node.ssh(), "exec python3 /usr/local/lib/sweep.py"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin is not None
-    process.stdin.write(json.dumps({"words": forms(*values), "since": since}) + "\n")
-    process.stdin.flush()
-    try:
-        yield found
-    finally:
-        out, _ = process.communicate(timeout=120)
-    found |= json.loads(out)
-
-
-def nothing_in(ran: Ran, *values: str) -> None:
-    """Check a run's output, without printing a value where the check fails."""
-    hits = [form[:4] for form in forms(*values) if form in ran.out + ran.err]
-    assert not hits
 
 
 def ask(node: Node, path: str, key: str | None = None) -> str:

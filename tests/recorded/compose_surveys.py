@@ -159,6 +159,7 @@ def compose(machine: Machine) -> str:
     ])  # fmt: skip
     add("python", ["/usr/bin/python3", python, ""])
     add("ninja", rc=127)
+    add("account", ["sglang"])  # asked for, and not there
     machine.lines.extend(["@ parts rc=0", " hundredths 84", "@ end"])
     sources = ", ".join(f"tests/recorded/nvidia-smi/{name}.txt" for name in machine.recorded)
     head = [f"# composed from {sources}", "# by tests/recorded/compose_surveys.py; not a real node",

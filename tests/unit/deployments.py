@@ -9,7 +9,7 @@ from typing import Any
 from facts.records import Answer, HubFiles, LocalImage, ManagedFile, ServiceState, Space, Survey
 from locks.records import Lock
 from plans import paths
-from plans.deployment import drop_in_file, unit_file
+from plans.deployment import drop_in_file, unit_files
 from plans.make import make_plan
 from plans.plan import NodePlan, ServicePlan
 from plans.wishes import Wishes
@@ -116,16 +116,25 @@ def applied(of: NodePlan, node: Survey | None = None) -> Survey:
     files = dict(node.files)
     services = dict(node.services)
     weights = dict(node.weights)
+    spaces = dict(node.spaces)
     for service in of.services:
         if (model := service.weights) is not None:
+            there = Space(model.directory, exists=True, existing=model.directory)
+            home = spaces.get(paths.WEIGHTS, there)
+            spaces[model.directory] = replace(home, path=model.directory)
             sizes = {one.path: (one.size_bytes, 1000) for one in model.files}
             sums = {one.path: one.sha256 or one.git_blob or "" for one in model.files}
             marked = {path: (*seen, sums[path]) for path, seen in sizes.items()}
             key = f"{model.home}:{paths.hub_cache_of(model.repo)}"
             weights[key] = HubFiles({model.commit: marked}, {model.commit: sizes})
         assert service.launch is not None, of.refusals or of.unresolved
-        written = [*service.files, unit_file(), drop_in_file(service.launch)]
-        for file in written:
+        units = unit_files(service.launch)
+        for path in service.removed:
+            files.pop(path)
+        for file in (*service.files, *units, drop_in_file(service.launch)):
+            if file.link is not None:
+                files[file.path] = ManagedFile(file.path, True, link=file.link)
+                continue
             secret = file.mode == "0600"
             files[file.path] = ManagedFile(
                 file.path,
@@ -148,6 +157,7 @@ def applied(of: NodePlan, node: Survey | None = None) -> Survey:
             restarts=0,
             invocation_id="ab" * 16,
             need_daemon_reload=False,
+            fragment_path=units[0].path,
             drop_ins=(paths.drop_in(name),),
             current=service.number,
             previous=before.current if before else ServiceState(name).current,
@@ -156,7 +166,7 @@ def applied(of: NodePlan, node: Survey | None = None) -> Survey:
                 "SGLANG_PORT": str(service.launch.service.port),
                 "SGLANG_IMAGE": service.launch.image,
                 "SGLANG_RELEASE": service.decision.release or "",
-                "SGLANG_RUNTIME": "image",
+                "SGLANG_RUNTIME": service.launch.runtime,
             },
             plan=service.files[-1].text,
             record='{"result": "ready, and it generates"}\n',
@@ -165,6 +175,7 @@ def applied(of: NodePlan, node: Survey | None = None) -> Survey:
     image = LocalImage("lmsysorg/sglang", None, INDEX, CONFIG)
     return replace(
         node,
+        spaces=spaces,
         files=files,
         services=services,
         weights=weights,

@@ -15,6 +15,7 @@ HOST = Host(
     os_version="24.04",
     os_name="Ubuntu 24.04.3 LTS",
     os_like=("debian",),
+    glibc="2.39",
     uid=0,
     user="root",
     can_sudo=True,

@@ -11,9 +11,9 @@ import pytest
 
 from cli.exits import Exit, worst
 from cli.inventory import TargetError, limited, load
-from cli.keep import write_private
-from cli.wishes import one_box
-from plans.wishes import DEFAULT_OUTPUT_CAP, read_wishes
+from cli.keep import NotWritten, write_private
+from cli.wishes import as_options, one_box
+from plans.wishes import DEFAULT_OUTPUT_CAP, WishesError, read_wishes
 
 
 def service(**options: Any) -> dict[str, Any]:
@@ -135,6 +135,34 @@ def names(target: str, *limit: str) -> list[str]:
     return [host.name for host in (list(loaded) if chosen is None else chosen)]
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"env": ("HF_TOKEN=x",)},
+         "--env HF_TOKEN: SECRET_IN_ENVIRONMENT: write --hub-token env:HF_TOKEN"),
+        ({"argument": ("api-key=x",)},
+         "--argument api-key: SECRET_IN_ARGUMENTS: write --api-key env:NAME"),
+        ({"argument": ("admin-api-key=x",)},
+         "--argument admin-api-key: SECRET_IN_ARGUMENTS: write an inventory, with "
+         "'admin_api_key': {'env': 'NAME'} in the service"),
+        ({"env": ("A_PASSWORD=x",)}, "--env A_PASSWORD: SECRET_IN_ENVIRONMENT: leave it out"),
+        ({"tp_size": 0}, "--tp-size: is 0"),
+        ({"served_name": " "}, "--served-name: "),
+        ({"model": "a b"}, "--model: "),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_an_option_is_told_by_the_option(
+    options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(WishesError) as caught:
+        read_wishes(one_box({"model": "Qwen/Qwen3-8B", **options}), "box")
+    (message,) = caught.value.messages
+    told = as_options(message, "box")
+    assert told.startswith(said)
+    assert "'secrets'" not in told
+    assert as_options("box: something else: whatever", "box") == "box: something else: whatever"
+
+
 def test_host_names_are_a_target() -> None:
     assert names("gpu-2,gpu-1 , gpu-3") == ["gpu-2", "gpu-1", "gpu-3"]
     assert names("@local") == ["@local"]
@@ -154,13 +182,15 @@ def test_an_inventory_keeps_its_order_and_its_groups(tmp_path: Path) -> None:
 def test_data_of_host_group_and_all_come_together(tmp_path: Path) -> None:
     (tmp_path / "group_data").mkdir()
     (tmp_path / "group_data" / "all.py").write_text(
-        "from pathlib import Path\nk = 'all'\nz = 1\n_p = 2\n", encoding="utf-8"
+        "from pathlib import Path\nk = 'all'\nz = 1\n_sudo = True\n__p = 2\n", encoding="utf-8"
     )
     target = inventory(tmp_path, "g = ([('a', {'k': 'host'}), 'b'], {'k': 'group'})\n")
     hosts = {host.name: host for host in load(target)}
     assert (hosts["a"].data.get("k"), hosts["b"].data.get("k")) == ("host", "group")
     assert hosts["b"].data.get("z") == 1
-    assert hosts["b"].data.get("_p") is None
+    # As pyinfra itself: one underscore begins its own arguments, two what is a module's own.
+    assert hosts["b"].data.get("_sudo") is True
+    assert hosts["b"].data.get("__p") is None
     assert hosts["b"].data.get("Path") is None
 
 
@@ -193,6 +223,14 @@ def test_targets_and_limits_that_are_not_there_are_named(tmp_path: Path) -> None
         names("a,b", "c*")
 
 
+def test_a_directory_is_told_apart_from_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match=r"is a directory: name an inventory file in it$"):
+        load(str(tmp_path))
+    (tmp_path / "site.py").write_text("nodes = ['a']\n", encoding="utf-8")
+    with pytest.raises(TargetError, match=f"in it, such as {tmp_path}/site.py"):
+        load(f"{tmp_path}/")
+
+
 # --- exits and files
 
 
@@ -216,4 +254,12 @@ def test_what_is_kept_is_private_and_whole(tmp_path: Path) -> None:
         os.umask(before)
     assert path.read_text(encoding="utf-8") == "new"
     assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_cannot_be_written_leaves_nothing_behind_and_names_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    path.mkdir()  # nothing is renamed over a directory
+    with pytest.raises(NotWritten, match=f"^{path} could not be written: "):
+        write_private(path, "text")
     assert list(tmp_path.iterdir()) == [path]

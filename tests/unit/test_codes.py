@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import get_args
 
@@ -37,7 +38,7 @@ def raised() -> dict[str, str]:
             for match in RAISED.finditer(path.read_text(encoding="utf-8")):
                 for code in filter(None, match.groups()):
                     found[code] = str(path.relative_to(ROOT))
-    for name in ("rules", "hosts"):
+    for name in ("rules", "wheel_rules", "hosts"):
         data = yaml.safe_load((ROOT / "plans/data" / f"{name}.yaml").read_text(encoding="utf-8"))
         for one in [*data.get("rules", ()), *data.get("smi", ())]:
             if one.get("code"):
@@ -60,7 +61,8 @@ def test_every_code_of_the_catalogue_is_raised_somewhere() -> None:
         for path in sorted((ROOT / folder).rglob("*"))
         if path.suffix in (".py", ".j2", ".yaml") and path.name != "codes.yaml"
     )
-    unused = [code for code in catalogue() if not re.search(rf"\b{code}\b", text)]
+    words = set(re.findall(r"\b[A-Z][A-Z0-9_]+\b", text))
+    unused = [code for code in catalogue() if code not in words]
     assert set(unused) <= {
         "VERIFY_FAILED",
     }
@@ -99,3 +101,30 @@ def test_a_code_that_is_nearly_right_gets_suggestions() -> None:
         explain("MIG")
     with pytest.raises(UnknownCode, match="prints its own"):
         explain("qqqq")
+
+
+def test_who_lacks_root_is_told_the_key_of_the_inventory_and_no_option() -> None:
+    told = " ".join(catalogue()["NEED_ROOT"].ways_out)
+    assert "'ssh_user': 'root'" in told
+    assert "--ssh-user" not in told
+
+
+def test_the_command_that_holds_a_driver_holds_its_packages_and_not_the_container_toolkit(
+    tmp_path: Path,
+) -> None:
+    (way,) = (one for one in explain("DRIVER_MISMATCH").ways_out if "apt-mark" in one)
+    command = re.findall("`([^`]+)`", way)[-1]
+    known = ("installed libnvidia-compute-580", "installed nvidia-dkms-580-open",
+             "config-files nvidia-driver-570", "installed nvidia-container-toolkit",
+             "not-installed nvidia-common", "installed libnvidia-container1")  # fmt: skip
+    for name, text in (
+        ("dpkg-query", "printf '%s\\n' " + " ".join(f"'{one}'" for one in known)),
+        ("sudo", 'echo "$@"'),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-c", command], env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "apt-mark hold libnvidia-compute-580 nvidia-dkms-580-open\n"

@@ -59,7 +59,6 @@ def test_a_variable_that_is_risky_or_useless_is_warned_of(
         ("0.5.19", {"speculative-algorithm": "EAGLE"}, "speculative decoding of a hybrid model"),
         ("0.5.23", {"max-total-tokens": 16383}, "a pool of fewer tokens than one prefill batch"),
         ("0.5.23", {"skip-server-warmup": True}, "says ready before it has generated anything"),
-        ("0.5.23", {"node-rank": 1, "nnodes": 2}, "only logs SIGTERM"),
         (
             "0.5.23",
             {"max-queued-requests": 9, "disaggregation-mode": "prefill"},

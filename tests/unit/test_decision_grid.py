@@ -285,12 +285,6 @@ def test_a_node_held_back_by_its_driver_is_told_so_and_what_frees_it() -> None:
     assert decide(survey(), *wish(release="0.5.22")).frozen is None
 
 
-def test_the_wheel_runtime_is_refused_and_the_image_told_all_the_same() -> None:
-    decision = decide(survey(), *wish(runtime="wheel"))
-    assert codes(decision) == ["WHEEL_NOT_YET"]
-    assert decision.image == CUDA13
-
-
 def test_forward_compatibility_needs_a_toolkit_that_has_its_hook() -> None:
     old = survey(gpu(0, *A100), driver="535.161.08")
     old = replace(old, docker=docker(old.nvidia.gpus, nvidia_ctk_version="1.17.4"))
@@ -451,7 +445,7 @@ def test_every_reason_is_given_at_once_and_the_image_all_the_same() -> None:
             client=ABSENT, server_version=ABSENT, nvidia_ctk_version=ABSENT, cdi_devices=()
         ),
     )
-    decision = decide(there, *wish())
+    decision = decide(there, *wish(runtime="image"))
     assert codes(decision) == [
         "NEED_ROOT",
         "HTTP_CLIENT_MISSING",
@@ -481,6 +475,12 @@ def test_host(changes: dict[str, Any], code: str) -> None:
     assert code in codes(decision)
     allowed = decide(survey(host=replace(HOST, **changes)), *wish(unsupported=True))
     assert (code in codes(allowed)) == (code != "UNSUPPORTED_OS")
+
+
+def test_a_user_without_root_is_told_the_key_of_the_inventory() -> None:
+    host = replace(HOST, uid=1000, user="maria", can_sudo=False)
+    (refusal,) = decide(survey(host=host), *wish()).refusals
+    assert "'ssh_user': 'root' in the data of the host" in refusal.advice
 
 
 @pytest.mark.parametrize(
@@ -532,7 +532,7 @@ def test_systemd() -> None:
 def test_docker(changes: dict[str, Any], code: str | None) -> None:
     there = survey()
     there = replace(there, docker=docker(there.nvidia.gpus, **changes))
-    decision = decide(there, *wish())
+    decision = decide(there, *wish(runtime="image"))
     assert codes(decision) == ([code] if code else [])
     assert decision.image == CUDA13
 
@@ -548,7 +548,7 @@ def test_smi_that_hangs_or_is_missing() -> None:
 
 
 def test_parts_that_did_not_return() -> None:
-    assert codes(decide(replace(survey(), unfinished=("docker",)), *wish())) == [
+    assert codes(decide(replace(survey(), unfinished=("docker",)), *wish(runtime="image"))) == [
         "SURVEY_UNFINISHED"
     ]
     decision = decide(replace(survey(), unfinished=("toolchain",)), *wish())

@@ -18,6 +18,8 @@ def test_one_that_is_not_there_is_told_with_what_is() -> None:
         chosen(converged(), ("other",))
     with pytest.raises(NotDeployed, match="no service is deployed here"):
         chosen(fresh(), ())
+    with pytest.raises(NotDeployed, match=r"^other is not deployed here: no service is deployed"):
+        chosen(fresh(), ("other",))
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"service": {"api-key": *MASKED*}}', "[]"])

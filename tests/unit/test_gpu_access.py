@@ -167,7 +167,7 @@ def test_docker_26_1_reads_what_toolkit_1_19_writes() -> None:
     ],
 )
 def test_no_way_to_the_gpus_is_refused_with_the_command(changes: dict[str, Any], code: str) -> None:
-    decision = decide(node(1, runtimes=PLAIN, **changes), *wish())
+    decision = decide(node(1, runtimes=PLAIN, **changes), *wish(runtime="image"))
     assert codes(decision) == [code]
     assert "nvidia-ctk" in decision.refusals[0].advice
     assert decision.access is None
@@ -183,10 +183,9 @@ def test_cdi_alone_is_enough() -> None:
 def test_the_toolkits_commands_are_those_of_the_system() -> None:
     there = node(1, runtimes=PLAIN, **NO_CDI, nvidia_ctk_version=ABSENT)
     rhel = replace(there, host=replace(HOST, os_id="rhel", os_version="9.5", os_like=("fedora",)))
-    assert (
-        "apt-get install -y nvidia-container-toolkit" in decide(there, *wish()).refusals[0].advice
-    )
-    assert "dnf install -y nvidia-container-toolkit" in decide(rhel, *wish()).refusals[0].advice
+    for one, install in ((there, "apt-get install -y"), (rhel, "dnf install -y")):
+        refused = decide(one, *wish(runtime="image")).refusals[0]
+        assert f"{install} nvidia-container-toolkit" in refused.advice
 
 
 def test_selinux_that_enforces_is_said() -> None:

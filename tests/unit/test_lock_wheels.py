@@ -97,7 +97,7 @@ def test_flashinfer_s_kernels_are_asked_for_at_its_version_with_all_else_held() 
     asked = resolution.question_of_kernels(wanted, packages, parts)
     assert asked.requirements == ("flashinfer-cubin==0.7.1", "flashinfer-jit-cache==0.7.1+cu130")
     assert "torch==2.14.1" in asked.constraints
-    assert resolution.indexes_of_kernels(wanted, "https://a.invalid/whl/") == (
+    assert resolution.indexes_of_kernels("13.0", "https://a.invalid/whl/") == (
         "https://a.invalid/whl/cu130",
         "https://a.invalid/whl",
     )
@@ -291,8 +291,10 @@ def test_a_lock_whose_files_are_all_there_can_be_installed(
     capsys.readouterr()
     assert run(out, "--check") == 0
     said = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in said] == ["0.5.22-x86_64.txt", "0.5.22-aarch64.txt"]
-    assert all(line.endswith("packages can be installed") for line in said)
+    assert said == [
+        "0.5.22-x86_64.txt can be installed now: the index has all 18 files with their hashes",
+        "0.5.22-aarch64.txt can be installed now: the index has all 18 files with their hashes",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -310,9 +312,12 @@ def test_a_lock_whose_file_left_the_index_can_no_longer_be_installed(
     change(uv / "locked-x86_64.toml", old, new)
     capsys.readouterr()
     assert run(out, "--check") == 3
-    said = capsys.readouterr().out
-    assert f"WHEELS_GONE: 0.5.22-x86_64.txt: {says}" in said
-    assert "0.5.22-aarch64.txt: " in said
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == (
+        f"0.5.22-x86_64.txt cannot be installed now: WHEELS_GONE: {says}; to lock it again: "
+        "python -m releases.tools.lock_wheels 0.5.22"
+    )
+    assert said[1].startswith("0.5.22-aarch64.txt can be installed now")
 
 
 def test_a_yanked_version_can_no_longer_be_installed(
@@ -333,7 +338,8 @@ def test_a_version_that_is_gone_is_told_in_uv_s_words(
     run(out, "--as-of", AS_OF)
     shutil.copy(uv / "no-solution.txt", uv / "fails.txt")
     assert run(out, "--check") == 3
-    assert "WHEELS_GONE: 0.5.22-x86_64.txt: Because cuda-tile==1.6.0rc5" in capsys.readouterr().out
+    wanted = "0.5.22-x86_64.txt cannot be installed now: WHEELS_GONE: Because cuda-tile==1.6.0rc5"
+    assert wanted in capsys.readouterr().out
 
 
 def test_an_index_that_does_not_answer_is_no_lock_that_is_gone(
@@ -343,9 +349,11 @@ def test_an_index_that_does_not_answer_is_no_lock_that_is_gone(
     (uv / "fails.txt").write_text("error: Request failed after 3 retries\n", encoding="utf-8")
     capsys.readouterr()
     assert run(out, "--check") == 1
-    said = capsys.readouterr()
-    assert "WHEELS_GONE" not in said.out
-    assert "failed" in said.err
+    assert capsys.readouterr().out.splitlines() == [
+        f"0.5.22-{machine}.txt: whether it can be installed now is not known: "
+        "error: Request failed after 3 retries"
+        for machine in ("x86_64", "aarch64")
+    ]
 
 
 def test_an_edited_or_missing_lock_is_told_by_the_check(
@@ -357,6 +365,24 @@ def test_an_edited_or_missing_lock_is_told_by_the_check(
     change(out / lock_name("0.5.22", "x86_64"), "    --hash=sha256:", "    --hash=md5:")
     assert run(out, "--check") == 3
     said = capsys.readouterr().out
-    assert "WHEELS_DAMAGED: 0.5.22-x86_64.txt: line " in said
+    assert "0.5.22-x86_64.txt cannot be installed now: WHEELS_DAMAGED: line " in said
     assert "has no hash here" in said
-    assert "0.5.22-aarch64.txt: " in said, "the other one is looked at all the same"
+    assert "0.5.22-aarch64.txt can be installed now" in said, (
+        "the other one is looked at all the same"
+    )
+
+
+def test_an_own_lock_is_checked_by_its_path(
+    uv: Path, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(out, "--as-of", AS_OF)
+    own = tmp_path / "own.txt"
+    (out / lock_name("0.5.22", "x86_64")).rename(own)
+    change(own, "# data: 2d1b6c76b996205c\n", "")
+    capsys.readouterr()
+    assert lock_wheels.main(["--check", str(own)]) == 0
+    assert capsys.readouterr().out.startswith(f"{own} can be installed now")
+    change(uv / "locked-x86_64.toml", 'version = "2.14.1"', 'version = "2.14.2"')
+    assert lock_wheels.main(["--check", str(own)]) == 3
+    said = capsys.readouterr().out
+    assert said == f"{own} cannot be installed now: WHEELS_GONE: torch 2.14.1: not on the index\n"

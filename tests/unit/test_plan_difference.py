@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from cli import report
 from facts.records import (
     ABSENT,
     Answer,
     Listener,
     LocalImage,
+    ManagedFile,
     Survey,
     Unknown,
 )
 from plans import paths
+from plans.fleet import folded
 from plans.plan import NodePlan
+from plans.states import drifted
 from tests.unit.deployments import (
     CAP,
     CONFIG,
@@ -171,14 +177,15 @@ def test_an_image_counts_as_pulled_by_the_digest_of_index_or_manifest(shown: str
 
 
 @pytest.mark.parametrize("image_id", [CONFIG, MANIFEST, INDEX])
-def test_an_image_loaded_from_a_file_is_taken_by_its_configuration(image_id: str) -> None:
-    # docker load keeps no digest of a registry; the containerd store's ids are of manifests.
+def test_an_image_loaded_from_a_file_is_taken_by_its_id(image_id: str) -> None:
+    # docker load keeps no digest of a registry. Docker's own store has the configuration's as the
+    # id, containerd's that of a manifest, and neither is found by the other's.
     node = fresh()
     image = LocalImage("lmsysorg/sglang", "v0.5.23", None, image_id)
     made = plan(replace(node, docker=replace(node.docker, images=(image,))))
     assert "image" not in kinds(made)
     assert one(made).pull is None
-    assert one(made).launch.image == CONFIG  # type: ignore[union-attr]
+    assert one(made).launch.image == image_id  # type: ignore[union-attr]
 
 
 def test_an_image_loaded_from_a_file_is_kept_while_it_runs_also_once_it_was_pulled() -> None:
@@ -290,8 +297,34 @@ def test_a_service_that_does_not_answer_as_ours_is_verified_and_left_running(
 def test_a_new_deployment_is_numbered_after_current_and_previous(
     current: int, previous: Any, number: int
 ) -> None:
-    node = with_state(converged(), current=current, previous=previous)
+    there = tuple(sorted(n for n in (current, previous) if isinstance(n, int)))
+    node = with_state(converged(), current=current, previous=previous, deployments=there)
     assert one(plan(node, wishes(CAP | {"shm_size": "1g"}))).number == number
+
+
+@pytest.mark.parametrize("active", ["active", "inactive"])
+@pytest.mark.parametrize("previous", [1, 80])
+def test_a_current_that_leads_nowhere_is_named_and_counts_for_no_number(
+    active: str, previous: int
+) -> None:
+    node = with_state(
+        converged(),
+        current=77,
+        previous=previous,
+        deployments=(1, 2),
+        launch={},
+        plan=ABSENT,
+        active_state=active,
+    )
+    assert drifted(node, node.services["chat"])[0] == (
+        "current leads to deployment 77, which is not there"
+    )
+    made = plan(node)
+    assert one(made).number == 3, "after the highest that is there"
+    assert why(made, "deployment") == "current leads to deployment 77, which is not there"
+    guard = one(made).guard
+    assert guard is not None
+    assert guard.current == 77, "the link is compared before it is switched"
 
 
 def test_the_diff_shows_texts_and_never_what_only_root_reads() -> None:
@@ -326,6 +359,60 @@ def test_a_file_that_was_edited_by_hand_is_refused_and_named(path: str) -> None:
     assert made.changes == ()
     assert made.decision == "refused"
     assert made.image == "lmsysorg/sglang:v0.5.23"
+
+
+@pytest.mark.parametrize("path", EDITED)
+def test_an_edit_that_is_refused_is_shown_and_what_only_root_reads_is_not(path: str) -> None:
+    (refusal,) = plan(with_file(converged(), path, edited)).refusals
+    if path.endswith("container.env"):
+        assert "only root reads it" in refusal.diff
+        assert "# mine" not in refusal.diff
+    else:
+        assert f"--- {path}" in refusal.diff
+        assert "-# mine" in refusal.diff
+    assert "diff" not in refusal.as_dict()
+
+
+def test_an_edit_whose_text_was_not_read_does_not_look_like_a_new_file() -> None:
+    def summed(file: ManagedFile) -> ManagedFile:
+        return replace(edited(file), text=ABSENT)
+
+    (refusal,) = plan(with_file(converged(), EDITED[4], summed)).refusals
+    assert refusal.diff == f"--- {EDITED[4]}: its text was not read; its checksum changes\n"
+
+
+def test_nodes_with_other_edits_are_shown_apart() -> None:
+    one = replace(plan(with_file(converged(), EDITED[2], edited)), node="gpu-1")
+    other = with_file(
+        converged(), EDITED[2], lambda file: replace(edited(file), text="# its own\n")
+    )
+    assert len(folded([one, replace(one, node="gpu-2")])) == 1
+    assert len(folded([one, replace(plan(other), node="gpu-2")])) == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "kept"),
+    [
+        (paths.UNIT, "as a drop-in (systemctl edit sglang@chat.service)"),
+        (paths.drop_in("chat"), "as a drop-in (systemctl edit sglang@chat.service)"),
+        (EDITED[2], "into the inventory ('arguments' of the service)"),
+        (EDITED[3], "into the inventory ('environment' of the service)"),
+        (EDITED[4], "into the inventory (the service)"),
+    ],
+)
+def test_where_an_edit_is_kept_depends_on_the_file(path: str, kept: str) -> None:
+    (refusal,) = plan(with_file(converged(), path, edited)).refusals
+    assert f"{kept}, then apply with --discard-edits" in refusal.advice
+    assert ("systemctl edit" in refusal.advice) == path.startswith("/etc/systemd/")
+
+
+def test_the_edit_is_printed_with_its_refusal_where_a_diff_is_asked_for() -> None:
+    made = plan(with_file(converged(), EDITED[2], edited))
+    for diff in (True, False):
+        out = Console(file=StringIO(), width=200)
+        report.plan(out, made, diff=diff)
+        assert isinstance(out.file, StringIO)
+        assert ("-# mine" in out.file.getvalue()) is diff
 
 
 @pytest.mark.parametrize("path", EDITED)

@@ -10,6 +10,7 @@ import pytest
 
 from facts.records import Gpu, GpuProcess, Listener, ManagedFile
 from plans import paths
+from plans.make import make_plan
 from plans.plan import NodePlan
 from plans.wanted import images_wanted
 from plans.wishes import WishesError, read_wishes
@@ -141,3 +142,8 @@ def test_a_new_model_moves_nothing_that_systemd_reads() -> None:
         converged(), wishes({**CAP, "revision": "v2", "arguments": {"quantization": "fp8"}})
     )
     assert "daemon-reload" not in kinds(made)
+
+
+def test_a_plan_before_its_lock_names_what_is_started() -> None:
+    made = make_plan(fresh(), wishes(CAP), None, "0.1.0")
+    assert made.changes[-1].what == "sglang@chat.service"

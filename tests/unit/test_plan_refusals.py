@@ -160,6 +160,11 @@ def test_a_key_that_the_server_itself_would_hold_is_warned_of() -> None:
         ({"port": 1}, "FLAG_RESERVED"),
         ({"model-path": "x"}, "FLAG_RESERVED"),
         ({"mem-fraction-static": None}, "ARGUMENT_REFUSED"),
+        ({"disaggregation-mode": "prefill"}, "PREFILL_DECODE"),
+        (
+            {"disaggregation_mode": "decode", "disaggregation-bootstrap-port": 8998},
+            "PREFILL_DECODE",
+        ),
         ({"chat-template": "-x"}, "ARGUMENT_REFUSED"),
         ({"mem-fraction-static": "much"}, "ARGUMENT_REFUSED"),
     ],

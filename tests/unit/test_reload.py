@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from facts.records import ABSENT, GpuContainer, Survey, Unknown
-from plans import scripts
+from facts.records import ABSENT, GpuContainer, Survey, Unknown, known
+from plans import paths, scripts
+from plans.ours import ours_on
 from plans.plan import NodePlan
 from plans.reload import endangered, what_reload_does
 from tests.unit.deployments import (
@@ -24,7 +25,7 @@ from tests.unit.deployments import (
     plan,
     with_state,
 )
-from tests.unit.surveys import wishes
+from tests.unit.surveys import gpu, wishes
 
 OTHER = GpuContainer("1", "other", "vllm/vllm-openai:latest", "legacy")
 OURS = GpuContainer("2", "sglang-chat", "lmsysorg/sglang", "legacy")
@@ -60,7 +61,9 @@ def test_which_containers_lose_their_gpus_by_a_reload(
     container: dict[str, Any], docker: dict[str, Any], lost: bool
 ) -> None:
     node = holding(fresh(), replace(OTHER, **container), **docker)
-    assert [one.name for one in endangered(node)] == (["other"] if lost else [])
+    lost_there = endangered(node)
+    assert known(lost_there)
+    assert [one.name for one in lost_there] == (["other"] if lost else [])
 
 
 def test_a_changed_limit_is_refused_where_another_container_would_lose_its_gpus() -> None:
@@ -159,9 +162,32 @@ def test_what_is_stopped_on_purpose_is_not_counted() -> None:
     assert what_reload_does(node, None) is not None
 
 
+def test_containers_that_docker_did_not_name_are_not_taken_for_none() -> None:
+    silent = Unknown("unreadable", "did not return in time")
+    node = converged()
+    node = replace(node, docker=replace(node.docker, gpu_containers=silent))
+    assert plan(node).converged
+    made = plan(node, wishes(LIMIT))
+    assert codes(made) == ["LEGACY_GPU_CONTAINERS"]
+    assert "did not return in time" in made.refusals[0].seen
+    assert one(allowed(node)).stop_first
+
+
 def test_the_word_of_the_command_line_counts_as_that_of_the_inventory() -> None:
     from plans.make import make_plan
 
     node = holding(converged(), OTHER)
     made = make_plan(node, wishes(LIMIT), lock(), VERSION, allow_daemon_reload=True)
     assert codes(made) == []
+
+
+def test_what_a_killed_run_still_compiles_is_not_guarded_and_no_server_of_ours() -> None:
+    left = replace(OTHER, name=paths.ahead_of("chat"), image="lmsysorg/sglang")
+    running = {"containers": {left.name: "running"}}
+    node = holding(converged(), left, **running)
+    assert codes(plan(node, wishes(LIMIT))) == []
+    assert endangered(node) == ()
+    # It does not hide who else has a GPU.
+    bare = holding(fresh(), left, **running)
+    assert not ours_on(bare, gpu())
+    assert ours_on(holding(fresh(), containers={"sglang-old": "running"}), gpu())

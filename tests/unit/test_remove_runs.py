@@ -40,6 +40,8 @@ def node(root: Path) -> Path:
         ("systemctl", f'echo "$*" >> {root}/told; case $* in *MainPID*) echo 0 ;; *) echo inactive ;; esac'),
         ("docker", "exit 1"),
         ("journalctl", "exit 0"),
+        ("id", "echo 999"),
+        ("userdel", f'echo "userdel $*" >> {root}/told'),
     ):  # fmt: skip
         (bin_ / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
         (bin_ / name).chmod(0o755)
@@ -53,6 +55,7 @@ def run(root: Path, shell: str, services: tuple[str, ...], take: Take) -> tuple[
         services=services,
         take=take,
         root=f"{root}/deployments",
+        unit_begins=paths.WHEEL_UNIT_BEGINS,
         records=f"{root}/records",
         weights=f"{root}/hub",
         caches=f"{root}/caches",
@@ -62,6 +65,13 @@ def run(root: Path, shell: str, services: tuple[str, ...], take: Take) -> tuple[
         drop_ins=f"{root}/units",
         drop_in=paths.DROP_IN_NAME,
         unit_file=f"{root}/units/sglang@.service",
+        devices_unit=f"{root}/units/{paths.DEVICES_UNIT_NAME}",
+        environments=f"{root}/opt/environments",
+        pythons=f"{root}/opt/python",
+        tools=f"{root}/opt/tools",
+        bundles=f"{root}/state/bundles",
+        home=f"{root}/state/home",
+        user=paths.USER,
         credentials=f"{root}/etc/credentials",
         keys=f"{root}/etc/credentials/services",
         hub_token=f"{root}/etc/credentials/hub-token",
@@ -102,6 +112,81 @@ def test_all_of_it_goes_where_all_is_asked_for(tmp_path: Path, shell: str) -> No
     assert list((tmp_path / "units").iterdir()) == []
 
 
+def wheel_node(root: Path) -> None:
+    """Make the node one of the wheel runtime: a and b have an environment each, a its unit."""
+    node(root)
+    for name in ("a", "b"):
+        (root / "opt/environments" / name).mkdir(parents=True)
+        launch = root / "deployments" / name / "1" / "launch.env"
+        text = launch.read_text(encoding="utf-8").replace("SGLANG_IMAGE=", "SGLANG_NOTHING=")
+        text += f'SGLANG_ENVIRONMENT="{root}/opt/environments/{name}"\n'
+        launch.write_text(text, encoding="utf-8")
+        (root / "units" / f"sglang@{name}.service").write_text(
+            paths.WHEEL_UNIT_BEGINS, encoding="utf-8"
+        )
+    (root / "units" / paths.DEVICES_UNIT_NAME).write_text("", encoding="utf-8")
+    (root / "opt/python/3.12").mkdir(parents=True)
+    (root / "opt/tools").mkdir()
+    (root / "state/home").mkdir(parents=True)
+    (root / "caches/uv/archive-v0").mkdir(parents=True)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_environments_and_pythons_are_kept_and_named(tmp_path: Path, shell: str) -> None:
+    wheel_node(tmp_path)
+    code, out = run(tmp_path, shell, ("a",), Take())
+    assert code == 0
+    assert not (tmp_path / "units/sglang@a.service").exists()
+    assert (tmp_path / "units/sglang@b.service").exists()
+    assert (tmp_path / "units" / paths.DEVICES_UNIT_NAME).exists()
+    for name in ("a", "b"):
+        assert f"{tmp_path}/opt/environments/{name} (an environment of packages)" in out
+    assert f"{tmp_path}/opt/python (Pythons)" in out
+    assert f"{tmp_path}/opt/tools (uv, which makes environments)" in out
+    assert f"{tmp_path}/state/home (home of user sglang)" in out
+    assert f"{tmp_path}/caches/uv (packages as uv keeps them for environments)" in out
+    assert f"{tmp_path}/caches/build-b (compiled kernels of other services)" in out
+    assert "userdel" not in (tmp_path / "told").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_packages_that_uv_keeps_are_not_called_kernels_where_no_service_is_left(
+    tmp_path: Path, shell: str
+) -> None:
+    wheel_node(tmp_path)
+    code, out = run(tmp_path, shell, ("a", "b"), Take())
+    assert code == 0
+    assert [path.name for path in (tmp_path / "caches").iterdir()] == ["uv"]
+    assert f"{tmp_path}/caches/uv (packages as uv keeps them for environments)" in out
+    assert "kernels" not in out
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_an_environment_that_another_service_uses_stays(tmp_path: Path, shell: str) -> None:
+    wheel_node(tmp_path)
+    code, out = run(tmp_path, shell, ("a",), Take(environments=True))
+    assert code == 0
+    assert not (tmp_path / "opt/environments/a").exists()
+    assert (tmp_path / "opt/environments/b").exists()
+    assert (tmp_path / "opt/python/3.12").exists()
+    assert (tmp_path / "caches/uv").exists()
+    assert f"{tmp_path}/opt/environments/b (an environment of packages)" in out
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_last_service_takes_environments_pythons_and_user_where_asked(
+    tmp_path: Path, shell: str
+) -> None:
+    wheel_node(tmp_path)
+    code, out = run(tmp_path, shell, ("a", "b"), Take(True, True, environments=True))
+    assert code == 0
+    left = {path.name for path in tmp_path.iterdir()} - {"bin", "told", "units"}
+    assert left == set()
+    assert list((tmp_path / "units").iterdir()) == []
+    assert "userdel sglang" in (tmp_path / "told").read_text(encoding="utf-8")
+    assert "@kept" not in out
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_records_are_kept_and_named_where_nobody_asked_for_them(tmp_path: Path, shell: str) -> None:
     node(tmp_path)
@@ -126,3 +211,33 @@ def test_what_cannot_be_taken_away_is_no_success(tmp_path: Path, shell: str) -> 
     code, out = run(tmp_path, shell, ("a",), Take())
     assert code == 1
     assert "not everything could be taken away" in out
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_unit_of_the_operators_own_stays_and_is_named(tmp_path: Path, shell: str) -> None:
+    node(tmp_path)
+    ours = (TEMPLATES / paths.WHEEL_UNIT_TEMPLATE).read_text(encoding="utf-8")
+    theirs = (TEMPLATES / paths.UNIT_NAME).read_text(encoding="utf-8")  # systemctl edit --full
+    (tmp_path / "units" / "sglang@a.service").write_text(theirs, encoding="utf-8")
+    (tmp_path / "units" / "sglang@b.service").write_text(ours, encoding="utf-8")
+    code, said = run(tmp_path, shell, ("a", "b"), Take())
+    assert code == 0
+    assert (tmp_path / "units" / "sglang@a.service").is_file()
+    assert "a unit of yours" in said
+    assert not (tmp_path / "units" / "sglang@b.service").exists()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_what_an_earlier_remove_kept_is_taken_where_it_is_asked_for_later(
+    tmp_path: Path, shell: str
+) -> None:
+    wheel_node(tmp_path)
+    code, out = run(tmp_path, shell, ("a", "b"), Take())
+    assert code == 0
+    assert "an environment of packages" in out
+    code, out = run(tmp_path, shell, (), Take(weights=True, records=True, environments=True))
+    assert code == 0
+    assert "@kept" not in out
+    assert not (tmp_path / "opt").exists()
+    assert not (tmp_path / "records").exists()
+    assert "userdel sglang" in (tmp_path / "told").read_text(encoding="utf-8")

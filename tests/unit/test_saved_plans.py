@@ -140,3 +140,16 @@ def test_any_damage_gives_a_sentence_or_the_very_plan(data: st.DataObject) -> No
 def test_any_json_that_is_no_saved_plan_is_refused(document: Any) -> None:
     with pytest.raises(SavedPlanError):
         read_saved(json.dumps(document), VERSION)
+
+
+def test_hooks_are_not_kept_and_come_from_the_inventory() -> None:
+    private = wishes(CAP, hooks={"before_stop": [{"run": "lb --token private-value"}]})
+    text = kept(plan_of(fresh(), private), private)
+    assert "private-value" not in text
+    saved = read_saved(text, VERSION)
+    (node,) = saved.promises
+    assert saved.wishes_of({node: private}) == {node: private}
+    with pytest.raises(SavedPlanError, match="no longer has any"):
+        saved.wishes_of({node: WISHES})
+    with pytest.raises(SavedPlanError, match="no longer has any"):
+        saved.wishes_of({})

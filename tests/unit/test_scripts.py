@@ -6,25 +6,80 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from plans import applylock, paths, scripts
+from plans import ahead_program, applylock, bundle_scripts, door, paths, proof_scripts, scripts
+from plans.becoming import becoming_program
+from plans.bundle import Bundle, Taken
+from plans.collecting import collect_program
 from plans.deployment import TEMPLATES
-from plans.plan import Weights
+from plans.fardoor import AtDoor, come_back, leave
+from plans.hooks import Hook
+from plans.maintenance import Mark, remove_mark, write_mark
+from plans.mirrors import Mirrors
+from plans.plan import NodePlan, Weights
 from plans.scripts import Take
 from plans.secrets import Secret, hub_token_files, key_file
+from plans.wheel import canary_program
+from plans.wheel import scripts as wheel_scripts
+from plans.wheel import weights as wheel
+from plans.wheel.environment import PlannedEnvironment
+from tests.skipping import skip
+from tests.unit.aheads import rebuilt, rebuilt_wheel
+from tests.unit.bundles import environment, environment_to_bundle, manifest
+from tests.unit.collections_ import everything_goes
 from tests.unit.deployments import CAP, COMMIT, converged, fresh, one, plan, with_state
+from tests.unit.doorplans import door_plan, of_door
 from tests.unit.surveys import wish, wishes
+from tests.unit.wheels import wheel_converged, wheel_plan
 
 ROOT = Path(__file__).parents[2]
 SHELLS = {"dash": ["dash", "-n"], "busybox": ["busybox", "sh", "-n"], "bash": ["bash", "-n"]}
 
 # 2034: a program sets what only some of its cases read.
 SHELLCHECK = ["shellcheck", "--shell=sh", "--severity=warning", "--exclude=SC2034", "-"]
+
+
+def bundle_programs() -> Iterator[tuple[str, str]]:
+    """Give the programs that make a bundle, and install from one."""
+    found = manifest({"a": b"a"}, environments=[environment()])
+    opened = Bundle("site.bundle", found, "a" * 64, 1)
+    image, (model,) = found.images[0], found.models
+    everything = Taken(opened, image, "sha256:" + "1" * 64, model.files, "/hub/b l", None)
+    built = Taken(opened, environment=found.environments[0])
+    for name, taken in (("all", everything), ("wheels", built)):
+        yield f"begin-{name}", bundle_scripts.begin(taken)
+        yield f"receive-{name}", bundle_scripts.receive(taken)
+        yield f"place-{name}", bundle_scripts.place(taken)
+    saved = bundle_scripts.ImageToSave("a/b:1", "sha256:" + "1" * 64, "sha256:" + "2" * 64)
+    yield "gather", bundle_scripts.gather([saved], ["/hub/it's"])
+    yield "send", bundle_scripts.send(["/hub/it's"])
+    yield "clean", bundle_scripts.clean(paths.BUNDLE_WORK)
+    yield "gather-wheels", bundle_scripts.wheels(environment_to_bundle())
+
+
+def door_programs() -> Iterator[tuple[str, str]]:
+    """Give the programs that put the door in its place, and take it away."""
+    first = of_door(door_plan())
+    yield "switch", door.switch(first)
+    again = replace(
+        first, units=(), units_before=(), act="return", back=("chat",), before=first.key
+    )
+    yield "switch-again", door.switch(again)
+    yield "prepare", door.prepare(first)
+    yield (
+        "prepare-enable",
+        door.prepare(replace(first, units=(), units_before=(), daemon_reload=False)),
+    )
+    yield "remove", door.remove()
+    for name, server in (("own", "chat"), ("far", "[fd00::2]:30000")):
+        there = AtDoor("gpu-a", server, name == "own")
+        yield f"leave-{name}", leave(there, 600)
+        yield f"come-back-{name}", come_back(there)
 
 
 def programs() -> Iterator[tuple[str, str]]:
@@ -41,11 +96,28 @@ def programs() -> Iterator[tuple[str, str]]:
     for file in new.files:
         if file.path.endswith(paths.GATE):
             yield "ready-gate", file.text
+        if file.path.endswith(paths.STOP_GATE):
+            yield "stop-gate", file.text
+    bare = wheel_plan(wanted=wishes(CAP | {"model": "/home/me/qwen"}))
+    for name, of in (("new", wheel_plan()), ("from-image", wheel_plan(converged())),
+                     ("to-image", plan(wheel_converged())), ("hidden", bare)):  # fmt: skip
+        yield f"wheel-switch-{name}", scripts.switch(one(of))
+        yield f"wheel-write-{name}", scripts.write_deployment(directory, one(of).files)
+    for file in one(wheel_plan()).files:
+        if file.path.endswith(paths.GATE):
+            yield "wheel-ready-gate", file.text
+    weights = Weights("Qwen/Qwen3-8B", COMMIT, paths.WEIGHTS, (), fetch=True)
+    yield "wheel-fetch-weights", wheel.fetch_weights(replace(one(wheel_plan()), weights=weights))
+    yield "wheel-check-weights", wheel.check_weights(one(bare))
     yield "pull", scripts.pull("lmsysorg/sglang@sha256:" + "1" * 64)
     hub = replace(new, weights=Weights("Qwen/Qwen3-8B", COMMIT, paths.WEIGHTS, (), fetch=True))
+    for name, text in door_programs():
+        yield f"door-{name}", text
+    for name, text in bundle_programs():
+        yield f"bundle-{name}", text
     yield "fetch-weights", scripts.fetch_weights(hub)
     yield "check-weights", scripts.check_weights(local)
-    for verb in ("stop", "restart"):
+    for verb in ("stop", "restart", "look", "stop-now"):
         yield verb, scripts.control(verb, "chat")
     for kind in ("generate", "embed", "rerank"):
         yield f"verify-{kind}", scripts.verify(wish({"kind": kind})[0], "0.5.23", 1)
@@ -55,16 +127,73 @@ def programs() -> Iterator[tuple[str, str]]:
     yield "write-hub-token", scripts.write_secrets(token)
     yield "write-keys", scripts.write_secrets((key,), "chat")
     yield "remove-hub-token", scripts.remove_hub_token()
+    yield "end-way-back", scripts.end_way_back("chat", 1)
     yield "record", scripts.write_record("chat", 1, '{"a": "it\'s"}\n')
     yield "remove", scripts.remove(("chat", "embed"), Take(), paths.CACHES)
-    yield "remove-all", scripts.remove(("chat",), Take(True, True, True), paths.CACHES)
+    yield "remove-all", scripts.remove(("chat",), Take(True, True, True, True), paths.CACHES)
+    tools = wish({"arguments": {"tool-call-parser": "qwen25"}})[0]
+    for kind, served in (("generate", tools), ("embed", wish({"kind": "embed"})[0])):
+        yield f"verify-hard-{kind}", proof_scripts.verify_hard(served, "0.5.23", 7)
+        yield f"soak-{kind}", proof_scripts.soak(served, "0.5.23", 7, 60)
+    yield "keep-logs", proof_scripts.keep_logs("chat", 7, "ab", '{"a": 1}\n')
+    yield "keep-logs-first", proof_scripts.keep_logs("chat", 7, "", None)
+    yield "hook", proof_scripts.hook(Hook(run='echo "it\'s"', on="node"), {"NODE": "o'neil"})
     ticket = applylock.Ticket("m-1-a", "o'neil@ops (pid 1)")
     yield "lock", applylock.locked("echo held\n", ticket)
     yield "lock-held", applylock.locked("echo held\n", ticket, held=True, takes_over="m-2-b")
     yield "unlock", applylock.unlock(ticket)
+    for name, planned in environments():
+        yield f"environment-prepare-{name}", wheel_scripts.prepare(planned)
+        yield f"environment-build-{name}", wheel_scripts.build(planned)
+        assert local.launch is not None
+        local_wheel = replace(local, launch=replace(local.launch, environment=planned))
+        yield f"wheel-canary-{name}", canary_program.canary(local_wheel)
+        yield "wheel-canary-result", canary_program.canary_result(local_wheel)
+    yield "environment-build-bundle", wheel_scripts.build(planned, "/srv/it's a bundle")
+    yield "environment-repair", wheel_scripts.repair(planned)
+    yield "environment-tool", wheel_scripts.put_tool("0" * 64)
     yield "http", (TEMPLATES / "http.sh").read_text(encoding="utf-8")
     yield "watch", (TEMPLATES / "watch.sh").read_text(encoding="utf-8")
     yield "survey", (ROOT / "facts/survey.sh").read_text(encoding="utf-8")
+    yield "stock", (ROOT / "facts/stock.sh").read_text(encoding="utf-8")
+    mark = Mark("reboot", "b00t", 1796000000, ("chat",), "580.95.05", ("GPU-1",))
+    yield "maintenance", write_mark(mark)
+    yield "maintenance-end", remove_mark()
+    yield "collect", collect_program(everything_goes())
+    for name, made in (("image", rebuilt()), ("wheel", rebuilt_wheel())):
+        yield f"ahead-{name}", ahead_program.flashinfer(made)
+        yield f"ahead-deep-gemm-{name}", ahead_program.deep_gemm(made)
+        yield f"ahead-result-{name}", ahead_program.result(made)
+    for known in (True, False):
+        yield f"sudo-{known}", becoming_program("-H -u root", known=known)
+
+
+def environments() -> Iterator[tuple[str, PlannedEnvironment]]:
+    """Give an environment of which everything is missing, and one that is all there."""
+    bare = PlannedEnvironment(
+        key="0123456789abcdef",
+        release="0.5.23",
+        requirements="six==1.17.0 --hash=sha256:" + "0" * 64,
+        size=1,
+        python="3.12",
+        cuda_home=None,
+        packages=(),
+        mirrors=Mirrors(),
+        build=False,
+        why="there and whole",
+    )
+    yield (
+        "bare",
+        replace(
+            bare,
+            packages=("g++", "libnuma1"),
+            account=True,
+            leftovers=("0123456789abcdef.new",),
+            python_packages=("python3.12", "python3.12-dev"),
+            mirrors=Mirrors(index="http://mirror.test/simple", python="http://mirror.test/python"),
+        ),
+    )
+    yield "there", bare
 
 
 PROGRAMS = dict(programs())
@@ -75,9 +204,7 @@ def need(program: str) -> None:
     if shutil.which(program):
         return
     reason = f"{program} is not installed: .ci/prepare installs it"
-    if os.environ.get("SGLANG_TESTS_NO_SKIP") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
+    skip(reason)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -112,13 +239,23 @@ def test_a_program_has_nothing_of_the_template_left(name: str) -> None:
 
 def test_every_template_is_rendered_in_these_tests() -> None:
     known = {"switch", "write-deployment", "ready-gate", "pull", "control", "verify", "remove"}
-    known |= {"canary", "lock", "unlock", "weights", "write-secrets"}
+    known |= {"wheel-canary", "wheel-canary-result", "door-switch"}
+    known |= {"door-remove", "door-prepare", "door-tell"}
+    known |= {"wheel-canary", "wheel-canary-result", "verify-hard", "soak", "keep-logs", "hook"}
+    known |= {"collect", "maintenance", "sudo", "record", "room", "ahead", "ahead-result"}
+    known |= {"canary", "lock", "unlock", "weights", "weights-wheel", "write-secrets", "stop-gate"}
+    known |= {f"environment-{name}" for name in ("prepare", "tool", "build", "repair")}
+    bundles = ("begin", "receive", "place", "gather", "wheels", "send", "clean")
+    known |= {f"bundle-{name}" for name in bundles}
     there = {path.name.removesuffix(".sh.j2") for path in TEMPLATES.glob("*.sh.j2")}
     assert there == known
 
 
-def test_a_deployment_arrives_as_it_was_planned(tmp_path: Path) -> None:
-    made = one(plan(wanted=wishes(CAP | {"environment": {"PRIVATE_NOTE": "hf_secret"}})))
+@pytest.mark.parametrize("make", [plan, wheel_plan])
+def test_a_deployment_arrives_as_it_was_planned(
+    tmp_path: Path, make: Callable[..., NodePlan]
+) -> None:
+    made = one(make(wanted=wishes(CAP | {"environment": {"PRIVATE_NOTE": "hf_secret"}})))
     final = tmp_path / "deployments" / "chat" / "1"
     program = scripts.write_deployment(str(final), made.files)
     for _ in range(2):  # a run that was cut is run again
@@ -129,6 +266,9 @@ def test_a_deployment_arrives_as_it_was_planned(tmp_path: Path) -> None:
         }
         for file in made.files:
             written = final / file.path.rsplit("/", 1)[1]
+            if file.link is not None:
+                assert os.readlink(written) == file.link
+                continue
             assert written.read_text(encoding="utf-8") == file.text
             assert oct(written.stat().st_mode & 0o7777) == f"0o{file.mode[1:]}"
     assert [path.name for path in final.parent.iterdir()] == ["1"]
@@ -179,8 +319,10 @@ def test_the_switch_compares_everything_the_plan_was_made_from() -> None:
     assert f"{drop_in.sha256} |" in text
     assert "sport = :30009" in text
     # All of it before the first thing that changes.
-    assert text.rindex("stale ") < text.index("set -e\n") < text.index("ln -sfn")
-    assert text.index("ln -sfn 4") < text.index('ln -sfn "$number"')
+    assert text.rindex("stale ") < text.index("set -e\n") < text.index("ln -s ")
+    assert text.index('ln -s "$number"') < text.index("step mv -fT")
+    current, previous = (text.index(f'"$deployments/{name}"\n') for name in ("current", "previous"))
+    assert text.index("step mv -fT") < current < previous
 
 
 def test_a_switch_does_only_what_the_plan_says() -> None:
@@ -215,7 +357,9 @@ def test_no_secret_is_in_a_program_but_the_one_that_writes_it() -> None:
 def test_a_switch_that_nobody_reads_any_more_goes_on_to_the_start(name: str) -> None:
     text = PROGRAMS[name]
     begins, ends = text.index("trap '' HUP INT TERM PIPE"), text.rindex("\nheeds\n")
-    changes = [text.index(word) for word in ("mv -fT", "systemctl daemon-reload") if word in text]
+    changes = [
+        text.index(word) for word in ("step mv -fT", "systemctl daemon-reload") if word in text
+    ]
     changes += [text.rindex("systemctl --no-block")] if "systemctl --no-block" in text else []
     assert all(begins < place < ends for place in changes)
     # After that it only watches, and ends with whoever read it.

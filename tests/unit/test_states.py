@@ -90,7 +90,7 @@ def test_what_was_deployed_is_read_back_without_its_environment() -> None:
     "text", ["", "{", "[]", "null", '{"service": 1}', '{"service": {}}', "[" * 100_000]
 )
 def test_a_plan_that_cannot_be_read_is_no_deployment(text: str) -> None:
-    state = ServiceState("chat", current=1, plan=text)
+    state = ServiceState("chat", current=1, deployments=(1,), plan=text)
     assert deployed(state) is None
     assert drift_of(fresh(), state) == []
     # And planning over it works: what was written is not known, so nothing was edited.

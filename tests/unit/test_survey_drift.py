@@ -45,13 +45,13 @@ def state(request: pytest.FixtureRequest, tmp_path: Path) -> ServiceState:
     bin_ = program_in(
         tmp_path / "bin",
         "docker",
-        f"case $1 in ps) echo x ;; inspect) cat {tmp_path}/inspected ;; *) exit 1 ;; esac",
+        f"case $1 in ps) echo x sglang-chat Up 3 minutes ;; inspect) cat {tmp_path}/inspected ;; *) exit 1 ;; esac",
     )
     (tmp_path / "inspected").write_text(json.dumps(inspected, separators=(",", ":")) + "\n")
     program_in(
         bin_,
         "systemctl",
-        f"case $1 in show) printf '{shown}' ;; list-units) echo 'sglang@chat.service x' ;; esac",
+        f"case $1 in show) printf '{shown}' ;; esac",
     )
     program = tmp_path / "survey.sh"
     text = PROGRAM.read_text(encoding="utf-8")

@@ -333,8 +333,27 @@ def test_a_container_is_known_to_use_gpus_by_how_it_was_given_them(
     settings: dict[str, Any], mode: str | None
 ) -> None:
     docker = parsed("@ docker.containers rc=0", container("sglang-chat", **settings)).docker
+    assert isinstance(docker.gpu_containers, tuple)
     assert [each.mode for each in docker.gpu_containers] == ([mode] if mode else [])
     assert docker.containers == {"sglang-chat": "running"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "unread"),
+    [
+        (("@ docker.ps rc=1", "!Error response from daemon: busy"), True),
+        (("@ docker.ps rc=124",), True),
+        (("@ docker.ps rc=1", "!Cannot connect to the Docker daemon at unix:///x"), False),
+        (("@ docker.ps rc=0", "@ docker.containers rc=124"), True),
+        (("@ docker.ps rc=0", "@ docker.containers rc=1", "!Error: No such container: a"), False),
+        (("@ parts rc=0", " unfinished docker-containers docker_containers"), True),
+        (("@ docker.ps rc=0",), False),
+    ],
+)
+def test_a_docker_that_does_not_say_what_runs_is_not_one_on_which_nothing_runs(
+    lines: tuple[str, ...], unread: bool
+) -> None:
+    assert isinstance(parsed(*lines).docker.gpu_containers, Unknown) == unread
 
 
 def test_a_service_knows_the_image_of_its_container() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pwd
 import re
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from facts.parsing import parse_survey
+from facts.parsing import SurveyError, parse_survey
 from facts.records import ABSENT, Survey, Unknown
 from facts.request import SurveyRequest
 from facts.survey import PROGRAM, survey_command
@@ -158,7 +159,7 @@ def test_it_ends_in_time_with_every_section(shell: list[str]) -> None:
     sections = set(re.findall(r"^@ (\S+)", output, re.MULTILINE))
     assert sections >= {
         *("uname", "os-release", "glibc", "boot-id", "meminfo", "user", "http-client", "clock"),
-        *("nvidia.module", "nvidia.pci", "smi.path", "docker.version", "systemd.version"),
+        *("nvidia.module", "nvidia.pci", "smi.path", "docker.info", "systemd.manager"),
         *("mounts", "space", "file", "text", "ninja", "parts", "end"),
     }
     seen = survey(output)
@@ -192,6 +193,46 @@ def test_it_leaves_nothing_behind(shell: list[str]) -> None:
         time.sleep(0.2)
         left &= listing()
     assert not left
+
+
+def run_where(
+    tmp_path: Path, shell: list[str], places: tuple[str, ...], size: str, path: str | None = None
+) -> str:
+    """Run it where it may try these places, of which ``small`` has just this size."""
+    if os.getuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("only root can mount")
+    text = PROGRAM.read_text()
+    named = " ".join(str(tmp_path / place) for place in places)
+    program = tmp_path / "survey.sh"
+    program.write_text(text.replace('/dev/shm /run /tmp "${TMPDIR:-/tmp}"; do', f"{named}; do"))
+    assert named in program.read_text()
+    for place in places:
+        (tmp_path / place).mkdir()
+    mount = f'mount -t tmpfs -o size={size} tmpfs "$0" && exec "$@"'
+    space = ["unshare", "--mount", "sh", "-c", mount, str(tmp_path / "small")]
+    request = SurveyRequest(deadline_s=10)
+    return run([*space, *shell], request, path=path, program=program)[0]
+
+
+def test_a_place_without_room_is_passed_by(shell: list[str], tmp_path: Path) -> None:
+    seen = survey(run_where(tmp_path, shell, ("small", "other"), "64k"))
+    assert seen.host.architecture == os.uname().machine
+    assert seen.unfinished == ()
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+def test_a_node_without_any_room_has_no_survey_and_not_one_of_an_empty_node(
+    shell: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(SurveyError, match="can be written to, with 4 MiB of room"):
+        survey(run_where(tmp_path, shell, ("small",), "64k"))
+
+
+def test_room_that_ends_while_it_runs_ends_the_survey(shell: list[str], tmp_path: Path) -> None:
+    # What nvidia-smi says takes it all, as another program's files would.
+    stand_ins = program_in(tmp_path / "bin", "nvidia-smi", "head -c 9000000 /dev/zero; sleep 2")
+    with pytest.raises(SurveyError, match="no room was left in "):
+        survey(run_where(tmp_path, shell, ("small",), "5m", first_only(stand_ins)))
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -255,6 +296,13 @@ def test_an_nvidia_smi_that_hangs_is_ended_by_its_time_limit_and_named(
     time.sleep(0.2)
     left = subprocess.run(["pgrep", "-f", f"{nap}$"], capture_output=True, text=True)
     assert left.stdout == "", "what was abandoned and can be ended is ended"
+
+
+def test_a_docker_that_cannot_list_its_containers_is_told(shell: list[str], tmp_path: Path) -> None:
+    says = "case $1 in ps) echo 'Error response from daemon: busy' >&2; exit 1 ;; esac"
+    stand_ins = program_in(tmp_path / "bin", "docker", says)
+    seen = survey(run(shell, SurveyRequest(), path=first_only(stand_ins))[0])
+    assert seen.docker.gpu_containers == Unknown("unreadable", "Error response from daemon: busy")
 
 
 @pytest.mark.parametrize("name", FAILURES)
@@ -476,3 +524,58 @@ def test_the_remote_command_is_one_that_sh_runs_as_pyinfra_wraps_it() -> None:
 def test_a_path_with_a_line_break_is_refused_before_anything_runs() -> None:
     with pytest.raises(ValueError, match="line break"):
         SurveyRequest(files=("/a\nb",)).words()
+
+
+def test_more_files_start_no_more_programs(tmp_path: Path) -> None:
+    log, there = tmp_path / "log", tmp_path / "there"
+    there.mkdir()
+    files = [there / f"file {number}" for number in range(40)]
+    for file in files:
+        file.write_text(file.name)
+    stand_ins = tmp_path / "bin"
+    for name in (
+        "awk",
+        "cat",
+        "cut",
+        "head",
+        "mv",
+        "readlink",
+        "rm",
+        "sed",
+        "sha256sum",
+        "stat",
+        "tail",
+        "tr",
+    ):
+        program_in(stand_ins, name, f'echo {name} >>"{log}"; exec {shutil.which(name)} "$@"')
+    started = []
+    for asked in (files[:2], files):
+        log.unlink(missing_ok=True)
+        request = SurveyRequest(files=tuple(map(str, asked)))
+        output, _ = run(["sh"], request, path=first_only(stand_ins))
+        seen = survey(output).files
+        assert all(
+            seen[str(file)].sha256 == hashlib.sha256(file.name.encode()).hexdigest()
+            for file in asked
+        )
+        started.append(sorted(log.read_text().split()))
+    assert started[0] == started[1]
+    assert started[0].count("sha256sum") == 1
+
+
+def test_files_with_odd_names_are_told_apart(shell: list[str], tmp_path: Path) -> None:
+    names = ["a|b", "two  words", "back\\slash", "*", "end ", "regular file|644|root:root|9|x", "ü"]
+    files = {str(tmp_path / name): f"{number}" for number, name in enumerate(names)}
+    for path, text in files.items():
+        Path(path).write_text(text)
+    (tmp_path / "link").symlink_to("a|b")
+    asked = (*files, str(tmp_path / "none"), str(tmp_path), str(tmp_path / "link"), *files)
+    seen = survey(run(shell, SurveyRequest(files=asked))[0]).files
+    for path, text in files.items():
+        assert seen[path].sha256 == hashlib.sha256(text.encode()).hexdigest(), path
+        assert seen[path].mode == f"{os.stat(path).st_mode & 0o777:04o}"
+    assert not seen[str(tmp_path / "none")].exists
+    assert seen[str(tmp_path / "link")].link == "a|b"
+    folder = seen[str(tmp_path)].sha256
+    assert isinstance(folder, Unknown)
+    assert folder.why == "unsupported"

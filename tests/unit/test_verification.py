@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plans.launch import TEMPLATES
 from plans.verification import Verdict, judge, parts_of, useful
 from plans.wishes import Service
 from tests.unit.surveys import wish
@@ -175,3 +178,31 @@ def test_lines_belong_to_the_part_above_them() -> None:
 
 def test_the_useful_lines_of_a_log_are_its_last_without_repetition() -> None:
     assert useful(["a", "", "b", "b", " "], most=2) == ("a", "b")
+
+
+GENERATION = (TEMPLATES / "generation.sh").read_text(encoding="utf-8")
+ONE = '{"choices": [], "usage": {"completion_tokens": 1}}'
+MORE = '{"choices": [], "usage": {"completion_tokens": 12}}'
+
+
+@pytest.mark.parametrize("shell", [["dash"], ["busybox", "sh"]])
+@pytest.mark.parametrize(
+    ("answers", "kept", "asked"),
+    [
+        ([f"{MORE}\n200"], MORE, 1),
+        ([f"{ONE}\n200", f"{MORE}\n200"], MORE, 2),
+        ([f"{ONE}\n200"] * 4, ONE, 3),
+        (["no chat\n400", f"{MORE}\n200"], "no chat", 1),
+        (["\n000", f"{MORE}\n200"], "", 1),
+    ],
+)
+def test_an_answer_of_one_token_is_asked_for_again_and_no_other(
+    tmp_path: Path, shell: list[str], answers: list[str], kept: str, asked: int
+) -> None:
+    for number, answer in enumerate(answers):
+        (tmp_path / str(number + 1)).write_text(answer + "\n")
+    http = f'http() {{ echo "$2" >>{tmp_path}/asked; cat {tmp_path}/$(wc -l <{tmp_path}/asked); }}'
+    program = f"base=http://a\n{http}\n{GENERATION}\ngeneration /v1/completions body\n"
+    done = subprocess.run(shell, input=program, text=True, capture_output=True, check=True)
+    assert done.stdout.split("\n")[0] == kept
+    assert (tmp_path / "asked").read_text().split() == ["http://a/v1/completions"] * asked

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 import pytest
 
+from plans.examples import EXAMPLES
 from plans.wishes import Service, Wishes, WishesError, read_wishes
 from tests.unit.surveys import wish
 
@@ -217,3 +219,52 @@ def test_wishes_cannot_be_changed_after_they_were_read() -> None:
 
 def test_every_key_of_a_service_can_be_written() -> None:
     assert {"name", "model", "gpus", "output_cap"} <= set(Service.model_fields)
+
+
+@pytest.mark.parametrize("place", EXAMPLES)
+def test_a_key_of_the_wrong_type_is_told_with_an_example_of_that_key_that_is_valid(
+    place: str,
+) -> None:
+    def with_value(value: Any) -> dict[str, Any]:
+        keys = place.replace("[]", ".[]").split(".")
+        for key in reversed(keys[1:]):
+            value = [value] if key == "[]" else {key: value}
+        if keys[0] == "services" and place != "services[]" and len(keys) > 1:
+            value = [CHAT | value[0]]
+        return {"services": [CHAT], keys[0]: value}
+
+    example = ast.literal_eval(EXAMPLES[place])
+    read_wishes(with_value(example), "gpu-01")
+    with pytest.raises(WishesError) as caught:
+        read_wishes(with_value(3), "gpu-01")
+    (message,) = caught.value.messages
+    kind = "list" if isinstance(example, list) else "mapping"
+    assert message.endswith(f": is 3: write a {kind}, such as {EXAMPLES[place]}") or (
+        place == "secrets" and message.endswith(f"write a {kind}, such as {EXAMPLES[place]}")
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"collect": {"keep": "3"}},
+        {"collect": {"older_than_days": "30"}},
+        {"hooks": {"before_stop": [{"run": "true", "limit": "60"}]}},
+        {"hooks": {"before_stop": [{"run": "true", "limit": True}]}},
+        {"services": [CHAT | {"port": "30000"}]},
+        {"services": [CHAT | {"tp_size": "1"}]},
+        {"services": [CHAT | {"ulimits": {"nofile": "1"}}]},
+    ],
+)
+def test_a_number_that_is_written_as_text_is_refused(data: dict[str, Any]) -> None:
+    with pytest.raises(WishesError, match="write a number"):
+        read_wishes({"services": [CHAT], **data}, "gpu-01")
+
+
+@pytest.mark.parametrize("run", ["lb drain\nlb check", "lb drain\r", "", " ", "a\0b", ["lb"]])
+def test_a_hook_is_one_line_of_shell(run: Any) -> None:
+    (message,) = messages(hooks={"after_verify": [{"run": run}]})
+    assert message == (
+        "gpu-01: hooks.after_verify[0].run: is no command: write a line of shell, such as "
+        "'lb-ctl drain $NODE'"
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from .cache import HarnessError
+from .cache import HarnessError, make_once, run
 from .machine import Node
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "recorded" / "played"
@@ -56,6 +56,41 @@ ExecStart=/bin/mount --bind {PLAYED}/driver /proc/driver
 [Install]
 WantedBy=sysinit.target
 """
+
+# The driver's library as a host without a GPU's device files sees it: every call fails, with
+# CUDA_ERROR_NO_DEVICE. Linking needs the file, and a kernel that was linked needs it to be loaded.
+LIBRARY = "/usr/lib/x86_64-linux-gnu/libcuda.so"
+FUNCTIONS = (
+    *("cuInit", "cuDriverGetVersion", "cuDeviceGet", "cuDeviceGetCount", "cuGetErrorString"),
+    *("cuGetErrorName", "cuGetProcAddress", "cuGetProcAddress_v2", "cuLaunchKernel"),
+    *("cuLaunchKernelEx", "cuModuleLoadData", "cuModuleGetFunction", "cuCtxGetCurrent"),
+    *("cuTensorMapEncodeTiled", "cuFuncSetAttribute", "cuDeviceGetAttribute"),
+    # What Triton's helper names besides.
+    *("cuCtxGetLimit", "cuCtxSetCurrent", "cuCtxSetLimit"),
+    *("cuDevicePrimaryCtxRetain", "cuFuncGetAttribute", "cuFuncSetCacheConfig"),
+    *("cuPointerGetAttribute", "cuPointerGetAttributes", "cuOccupancyMaxActiveClusters"),
+    *("cuTensorMapEncodeIm2col",),
+)
+
+
+def library(cache: Path) -> Path:
+    """The directory with a small real `libcuda.so.1`."""
+    source = "".join(f"int {name}(void) {{ return 100; }}\n" for name in FUNCTIONS)
+
+    def make(beside: Path) -> None:
+        soname = "-Wl,-soname,libcuda.so.1"
+        out = beside / "libcuda.so.1"
+        run("gcc", "-shared", "-fPIC", soname, "-o", out, "-x", "c", "-", text=source)
+
+    return make_once(cache / "libcuda", make, source)
+
+
+def play_library(node: Node, cache: Path) -> None:
+    """Give a node that is not booted yet the driver's library, and no `libcuda.so` for linking."""
+    version = "580.105.08"
+    real = node.root / f"{LIBRARY}.{version}".lstrip("/")
+    real.write_bytes((library(cache) / "libcuda.so.1").read_bytes())
+    run("ldconfig", "-r", node.root)  # makes the link libcuda.so.1 and the loader's cache
 
 
 def gpus(recording: str) -> list[dict[str, str]]:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from .cache import make_once, run
-from .sglang_cpu import HOME, VERSIONS, environment, server
+from .sglang_cpu import HOME, environment, server
 from .trees import tree
+from .wheels import VERSIONS
 
 SGLANG = "lmsysorg/sglang"
 TINY = "tiny/http"

@@ -14,12 +14,14 @@ from pathlib import Path
 
 from . import sglang_cpu
 from .cache import cache_dir, make_once, run
-from .gpus import play_gpus
+from .gpus import play_gpus, play_library
 from .images import SGLANG, TINY
 from .machine import Node
+from .mirror import Mirror, apt_source
 from .registry import PORT, Registry, data
 from .stage import Stage
-from .trees import tree
+from .trees import TREES, tree
+from .wheels import VERSIONS
 
 # Where a node sees the tiny model.
 MODEL = "/srv/models/tiny"
@@ -41,6 +43,11 @@ class Lab:
         """The registry, started at the first use: `lmsysorg/sglang` and `tiny/http`."""
         return Registry.start(self.stage, data(self.cache))
 
+    @cached_property
+    def mirror(self) -> Mirror:
+        """Packages, Pythons and the distribution's own, served from the first use on."""
+        return Mirror.start(self.stage, self.cache)
+
     def node(
         self,
         name: str,
@@ -55,6 +62,8 @@ class Lab:
         Its Docker takes the run's registry as mirror of Docker Hub (`docker pull
         lmsysorg/sglang@sha256:...` works), and by its own address without TLS. With `images`
         the SGLang images and the tiny one were pulled already; otherwise its store is empty.
+        A node of the tree "fresh" has neither Docker nor a compiler. Every node's apt asks
+        the run's mirror, which `mirror` starts; every one with GPUs has the driver's library.
         `model` shows it the tiny model at /srv/models/tiny. With `boot=False` the caller may
         still change its disk before `boot()`.
         """
@@ -63,11 +72,15 @@ class Lab:
         if images:
             copy_store(self.store(tree_name), node.store)
         if gpus is not None:
-            play_gpus(node, gpus)
+            play_library(node, self.cache)
+            play_gpus(node, gpus, with_cdi=TREES[tree_name].has_docker)
         return node.boot() if boot else node
 
     def _bare(self, name: str, tree_name: str, binds: dict[Path, str]) -> Node:
         node = Node.create(self.stage, name, tree(self.cache, tree_name), binds=binds)
+        node.put("/etc/apt/sources.list", apt_source(self.stage.address, tree_name))
+        if not TREES[tree_name].has_docker:
+            return node
         host = f"{self.stage.address}:{PORT}"
         node.docker_settings(insecure_registries=[host], registry_mirrors=[f"http://{host}"])
         return node
@@ -79,7 +92,7 @@ class Lab:
 
         def make(beside: Path) -> None:
             node = self._bare(f"store-{tree_name}", tree_name, {}).boot()
-            tags = [f"{TINY}:1", *(f"{SGLANG}:v{version}" for version in sglang_cpu.VERSIONS)]
+            tags = [f"{TINY}:1", *(f"{SGLANG}:v{version}" for version in VERSIONS)]
             for tag in tags:
                 repository, _, name = tag.partition(":")
                 node.run(f"docker pull -q {repository}@{registry.digest(repository, name)}")

@@ -21,12 +21,19 @@ class Tree:
     suite: str
     packages: str
 
+    @property
+    def has_docker(self) -> bool:
+        """Whether a node of it runs Docker."""
+        return "docker.io" in self.packages
+
 
 TREES = {
     # Debian 13: systemd 257, Docker 26.1 with CDI.
     "trixie": Tree("trixie", f"{HOST_PACKAGES},docker.io,docker-cli,iptables"),
     # Debian 12: systemd 252, Docker 20.10; its python3.11 runs SGLang (python3-venv, g++ for it).
     "bookworm": Tree("bookworm", f"{HOST_PACKAGES},docker.io,iptables,python3-venv"),
+    # The same before anybody installed anything: no Docker, no compiler, no headers.
+    "fresh": Tree("bookworm", HOST_PACKAGES),
     # The ground of the images. libgomp and libnuma are what torch and SGLang load.
     "image": Tree("bookworm", "python3,busybox-static,libgomp1,libnuma1,libsndfile1,procps"),
 }

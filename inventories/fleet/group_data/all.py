@@ -1,0 +1,3 @@
+"""What holds for every node, unless its group or the node itself says otherwise."""
+
+ssh_user = "root"
