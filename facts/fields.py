@@ -177,9 +177,9 @@ _ROWS = (
     _text("Nvidia.fabricmanager_version", "nv-fabricmanager --version",
           "Fabric Manager version is : 580.126.20", "580.126.20", rf".*?({VERSION})\b.*"),
     _text("Nvidia.persistenced", "systemd.units ActiveState", "active", pattern=r"[a-z-]+"),
-    _records("Nvidia.nvlsm", "command -v nvlsm"),
+    _records("Nvidia.nvlsm", "command -v nvlsm"), _records("Nvidia.nouveau", "/proc/modules"),
     _records("Nvidia.nvswitch", "/dev/nvidia-nvswitch*"),
-    _records("Nvidia.nouveau", "/proc/modules"),
+    _records("Nvidia.rdma", "/dev/infiniband/uverbs*"),
     # -- containers
     _text("CdiDevice.name", "cdi.spec kind and name", "nvidia.com/gpu=0", pattern=r"\S+/\S+=\S+"),
     _text("LocalImage.repository", "docker.images Repository", "lmsysorg/sglang"),

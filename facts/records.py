@@ -134,6 +134,7 @@ class Nvidia:
     persistenced: str | Unknown = ABSENT  # ActiveState of nvidia-persistenced.service
     nvlsm: bool | Unknown = ABSENT  # NVLink subnet manager is installed
     nvswitch: bool = False  # /dev/nvidia-nvswitch* is there
+    rdma: bool = False  # /dev/infiniband/uverbs* is there: an adapter for RDMA
     nouveau: bool = False  # the nouveau module is loaded
 
 

@@ -285,7 +285,7 @@ pci() {
 }
 
 nvidia_devices() {
-    for device in /dev/nvidia*; do
+    for device in /dev/nvidia* /dev/infiniband/uverbs*; do
         [ -e "$device" ] && echo "$device"
     done
     return 0

@@ -52,7 +52,7 @@ class Decision:
     )  # of the server: NVIDIA_DISABLE_REQUIRE in a container, CXX without one
     docker_arguments: tuple[
         str, ...
-    ] = ()  # beyond those every service has: hiding the compat libraries
+    ] = ()  # beyond those every service has: hiding the compat libraries, adapters for RDMA
     frozen: str | None = (
         None  # why the release can't move on, and what frees it: the plan's first line
     )

@@ -58,13 +58,25 @@ def decide(survey: Survey, service: Service, wishes: Wishes) -> Decision:
         left_out=picked.left_out,
         access=choice.access,
         environment=environment,
-        docker_arguments=_hidden_compat(image) if image and override else (),
+        docker_arguments=(
+            *(_hidden_compat(image) if image and override else ()),
+            *(_rdma(survey, service) if choice.runtime == "image" else ()),
+        ),
         frozen=picked.frozen,
         reasons=tuple(dict.fromkeys([*reasons, *choice.reasons])),
         refusals=tuple(dict.fromkeys(refusals)),
         cautions=tuple(dict.fromkeys(cautions)),
         runtime=choice.runtime,
     )
+
+
+def _rdma(survey: Survey, service: Service) -> tuple[str, ...]:
+    """Return what lets a container on the node's own network use its adapters for RDMA.
+
+    NVIDIA's toolkit gives it GPUs alone, and NCCL would go on over TCP without a word.
+    """
+    there = survey.nvidia.rdma and service.network == "host"
+    return ("--device=/dev/infiniband",) if there else ()
 
 
 def _choose(survey: Survey, service: Service, wishes: Wishes) -> tuple[Choice, list[str]]:

@@ -46,6 +46,7 @@ def parse_nvidia(sections: Sections) -> Nvidia:
         persistenced=active_states["nvidia-persistenced.service"],
         nvlsm=_nvlsm(sections),
         nvswitch=any("nvidia-nvswitch" in line for line in _lines(devices)),
+        rdma=any(line.startswith("/dev/infiniband/") for line in _lines(devices)),
         nouveau=any(line.startswith("nouveau ") for line in _lines(modules)),
     )
 
