@@ -42,6 +42,7 @@ EXAMPLES: Mapping[str, str] = {
     "State.pid": "812",
     "State.certificate": "0" * 64,
     "State.until": "1796000000",
+    "State.pair": "answers",
     "Tls.key": "fits",
 }
 """The fields that are read from a line of text, and how one looks."""
@@ -66,6 +67,7 @@ class DoorState:
     pid: str | Unknown = ABSENT  # of the process that said so
     certificate: str | Unknown = ABSENT  # checksum of the one that it shows to clients
     until: str | Unknown = ABSENT  # its end, seconds since 1970
+    pair: str | Unknown = ABSENT  # of halves: whether a pair answers, fails, is tried; nobody
     tls: DoorTls = DoorTls()
     servers: Mapping[str, DoorServer] = field(default_factory=dict)  # by name
 

@@ -93,6 +93,7 @@ gpu_nodes = (
             #             "key": "/etc/letsencrypt/live/X/privkey.pem", "name": None},
             #     "wait": 60.0,  # seconds that a request waits for a server, then 503
             #     "servers": [],  # all services here; or names, and http://HOST:PORT of others
+            #     "pd_disaggregation": False,  # True: they are halves of prefill/decode pairs
             #     "policy": "cache_aware",  # or round_robin, power_of_two, random
             #     "lock": None,  # a lock of its packages of yours
             # }

@@ -87,9 +87,6 @@ def argument_checks(
                 service.name,
             )
         )
-    mode = given.get("disaggregation-mode")
-    if mode in ("prefill", "decode") and given.get("disaggregation-transfer-backend") != "fake":
-        refusals.append(_half(service, str(mode)))
     for defect in defects_touched(entry, given, service.environment, runtime):
         if defect.severity == "refuse":
             refusals.append(
@@ -105,23 +102,6 @@ def argument_checks(
             text = f"SGLang {release}: {defect.what}; {defect.workaround}"
             cautions.append(Caution("KNOWN_DEFECT", text, service.name))
     return given, refusals, cautions
-
-
-def _half(service: Service, mode: str) -> Refusal:
-    """Refuse half a prefill/decode pair, before its start waits for an answer that cannot come.
-
-    Read in srt/managers/scheduler.py of 0.5.22 and 0.5.23: a request without a bootstrap room, which
-    only the pair's router gives it, is answered with 400.
-    """
-    return Refusal(
-        "PREFILL_DECODE",
-        f"disaggregation-mode is {mode}: such a server answers an ordinary request with 400, and only "
-        "those that a router gives to both halves of a pair",
-        "a server that answers alone: its start, every verify and the door ask it for a generation",
-        f"leave disaggregation-mode out of arguments of {service.name}; a prefill/decode pair cannot "
-        "be made by the toolkit yet",
-        service.name,
-    )
 
 
 def _spelt(service: Service, given: Mapping[str, Any]) -> dict[str, Any]:

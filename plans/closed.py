@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from facts.records import Listener, ServiceState, Survey, known
 from plans.findings import Findings
+from plans.innerports import InnerPort, inner_ports
 from plans.network import argument, scheduler_port
 from plans.refusals import Caution
 from plans.wishes import Service, Wishes
@@ -52,31 +53,39 @@ def _check_host_network(
             f"leave network of {service.name} out, or make it {replicas} services with one "
             "replica each",
         )
-    taken = _taken_by(port, service, wishes, survey, state)
-    if taken:
-        found.refuse(
-            "PORT_TAKEN",
-            service.name,
-            f"{taken}, where the scheduler of {service.name} would listen",
-            f"port {port} free for the scheduler of {service.name}",
-            f"give {service.name} another one: arguments {{'nccl-port': PORT}}",
-        )
+    for inner in inner_ports(service):
+        taken = _taken_by(inner, service, wishes, survey, state)
+        if taken:
+            found.refuse(
+                "PORT_TAKEN",
+                service.name,
+                f"{taken}, where the {inner.what} of {service.name} would listen",
+                f"port {inner.port} free for the {inner.what} of {service.name}",
+                f"give {service.name} another one: arguments {{'{inner.flag}': PORT}}",
+            )
 
 
 def _taken_by(
-    port: int, service: Service, wishes: Wishes, survey: Survey, state: ServiceState
+    inner: InnerPort, service: Service, wishes: Wishes, survey: Survey, state: ServiceState
 ) -> str | None:
+    port = inner.port
     if service.port == port:
         return f"{service.name} itself has port {port}"
+    if wishes.door is not None and wishes.door.port == port:
+        return f"the door has port {port}"
+    for own in inner_ports(service):
+        if own.what != inner.what and own.port == port:
+            return f"the {own.what} of {service.name} has port {port}"
     for other in wishes.services:
         if other.name == service.name:
             continue
         if other.port == port:
             return f"{other.name} has port {port}"
-        if other.network == "host" and scheduler_port(other) == port:
-            return f"the scheduler of {other.name} has port {port}"
+        for its in inner_ports(other) if other.network == "host" else ():
+            if its.port == port:
+                return f"the {its.what} of {other.name} has port {port}"
     ours = state.active_state in ("active", "activating", "deactivating", "reloading")
-    if ours and state.launch.get("SGLANG_SCHEDULER_PORT") == str(port):
+    if ours and state.launch.get(inner.variable) == str(port):
         return None
     listeners: tuple[Listener, ...] = survey.listeners if known(survey.listeners) else ()
     for listener in listeners:

@@ -33,6 +33,7 @@ class DoorPlan:
     enable: bool = False
     back: tuple[str, ...] = ()  # servers that a cut run left out of rotation
     wait_for: tuple[str, ...] = ()  # servers of this node
+    proves: bool = False  # all its servers are here, and a pair of them is to generate
     tls: tuple[str, str] | None = None  # files of the node: the certificate, and its key
     said: str = ""  # where it listens, and for whom
     lines: tuple[str, ...] = ()  # what the plan says of it beside its changes
@@ -88,6 +89,7 @@ def switch(plan: DoorPlan) -> str:
         back=plan.back,
         act=plan.act,
         wait_for=plan.wait_for,
+        proves=plan.proves,
         renew=paths.DOOR_RENEW,
         timer=paths.DOOR_TIMER,
         credentials=paths.DOOR_CREDENTIALS,

@@ -16,7 +16,11 @@ def door_line(survey: Survey) -> ServiceLine | None:
     said = ", ".join(f"{name} {one.state}" for name, one in door.servers.items())
     serving = [name for name, one in door.servers.items() if one.state == "in"]
     if door.active_state == "active" and door.servers:
-        word, bad = f"serving: {said}" if serving else f"nobody to serve: {said}", not serving
+        # Halves of pairs serve together, or not at all.
+        serves = serving and door.pair in ("answers", "tried") if known(door.pair) else serving
+        word, bad = f"serving: {said}" if serves else f"nobody to serve: {said}", not serves
+        if door.pair == "fails":
+            word = f"no prefill/decode pair generates: {said}"
     else:
         word, bad = f"{door.active_state}", True
     drift = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from facts.records import DoorState, Survey, Unknown, known
@@ -18,6 +18,8 @@ from plans.drift import overlap
 from plans.findings import Findings
 from plans.launch import PlannedFile
 from plans.managed import has_sum, seen_sum
+from plans.pair import half_of
+from plans.pairchecks import check_door_of_pairs
 from plans.recorded import first_answer_seconds
 from plans.refusals import Caution
 from plans.reload import check_reload
@@ -73,7 +75,10 @@ def plan_door(
         environment, took = door_from_bundle(bundle, environment, survey, found)
     plan = _difference(door, wishes, survey, secrets, environment, found, words)
     of_tls = check_certificate(door.tls, survey, found) if door.tls else ()
-    return replace(plan, bundle=took, lines=(*_gap(door, wishes, survey, found), *of_tls))
+    gaps = tuple(_gap(door, wishes, survey))
+    found.cautions += [one for one in gaps if isinstance(one, Caution)]
+    lines = [one for one in gaps if isinstance(one, str)]
+    return replace(plan, bundle=took, lines=(*lines, *of_tls))
 
 
 def keys_file(keys: Mapping[str, Secret]) -> SecretFile:
@@ -98,6 +103,7 @@ def settings_of(door: Door, services: tuple[Service, ...]) -> dict[str, object]:
         "port": door.port,
         "wait": door.wait,
         "policy": door.policy,
+        "pd_disaggregation": door.pd_disaggregation,
         "tls": door.tls.model_dump() if door.tls else None,
         "servers": servers,
     }
@@ -135,6 +141,7 @@ def _check(door: Door, wishes: Wishes, survey: Survey, found: Findings) -> None:
             "servers of one model: a request goes to any of them, whatever model it names",
             "name those of one model: servers: [...] under door",
         )
+    check_door_of_pairs(door, wishes.services, found)
     _check_port(door, survey, found)
 
 
@@ -160,30 +167,37 @@ def _check_port(door: Door, survey: Survey, found: Findings) -> None:
         return
 
 
-def _gap(door: Door, wishes: Wishes, survey: Survey, found: Findings) -> tuple[str, ...]:
-    """Say how long requests would wait for a restart of the only server, by its last start."""
-    names = server_names(door, wishes.services)
-    only = next((one for one in wishes.services if [*names] == [one.name]), None)
-    state = survey.services.get(only.name) if only is not None else None
-    seconds = first_answer_seconds(state.record) if state is not None else None
-    if only is None or seconds is None:
-        return ()
-    if seconds > door.wait:
-        found.cautions.append(
-            Caution(
-                "DOOR_GAP",
-                f"the last start of {only.name} took {seconds} s to its first answer, and requests "
-                f"wait at the door for {door.wait:g} s: of a restart those of the first "
-                f"{seconds - door.wait:g} s get 503 with Retry-After; a second server bridges it, "
-                f"or wait: {seconds + 30} under door",
-                only.name,
+def _gap(door: Door, wishes: Wishes, survey: Survey) -> Iterator[Caution | str]:
+    """Say how long requests would wait for a restart of an only server, by its last start."""
+    for only in _only_ones(door, wishes.services):
+        state = survey.services.get(only.name)
+        seconds = first_answer_seconds(state.record) if state is not None else None
+        if seconds is None:
+            continue
+        if seconds <= door.wait:
+            yield (
+                f"a restart of {only.name} is bridged by waiting at the door: the last start took "
+                f"{seconds} s to its first answer, and requests wait for {door.wait:g} s"
             )
+            continue
+        yield Caution(
+            "DOOR_GAP",
+            f"the last start of {only.name} took {seconds} s to its first answer, and requests "
+            f"wait at the door for {door.wait:g} s: of a restart those of the first "
+            f"{seconds - door.wait:g} s get 503 with Retry-After; a second server bridges it, "
+            f"or wait: {seconds + 30} under door",
+            only.name,
         )
-        return ()
-    return (
-        f"a restart of {only.name} is bridged by waiting at the door: the last start took "
-        f"{seconds} s to its first answer, and requests wait for {door.wait:g} s",
-    )
+
+
+def _only_ones(door: Door, services: tuple[Service, ...]) -> tuple[Service, ...]:
+    """Return the services without which the door serves nobody: its only one, or only half of a kind."""
+    names = server_names(door, services)
+    local = [one for one in services if one.name in names]
+    halves = [half_of(one) for one in local]
+    if len(local) < len(names):
+        return ()  # what those of other nodes are, this node does not know
+    return tuple(one for one in local if halves.count(half_of(one)) == 1)
 
 
 # --- its packages
@@ -312,6 +326,8 @@ def _difference(
         enable=enable,
         back=back,
         wait_for=tuple(n for n, url in servers.items() if url is None and not _held(there, n)),
+        proves=door.pd_disaggregation
+        and all(url is None and not _held(there, n) for n, url in servers.items()),
         tls=(door.tls.certificate, door.tls.key) if door.tls else None,
         said=said,
     )

@@ -82,6 +82,7 @@ class Door(BaseModel):
 
     ``servers``: names of this node's services, or addresses of other nodes' (http://HOST:PORT);
     none: all services of this node. ``wait``: seconds that a request waits for a server.
+    ``pd_disaggregation``: they are halves of prefill/decode pairs, and each request goes to two.
     ``tls``: its certificate; without one it speaks HTTP. ``lock``: the operator's own lock of its packages.
     """
 
@@ -93,6 +94,7 @@ class Door(BaseModel):
     wait: Annotated[float, BeforeValidator(a_number), Field(ge=0, le=3600)] = 60.0
     servers: tuple[str, ...] = ()
     tls: Tls | None = None
+    pd_disaggregation: bool = False
     policy: Literal["cache_aware", "round_robin", "power_of_two", "random"] = "cache_aware"
     lock: OwnLockField = None
 

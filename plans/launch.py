@@ -17,7 +17,8 @@ from plans import arguments, paths
 from plans.build import Build
 from plans.deadlines import TRICKLE, Deadlines
 from plans.decision import Decision
-from plans.network import scheduler_port
+from plans.innerports import inner_ports
+from plans.pair import environment_of_half
 from plans.phases import gate_phases
 from plans.probe import Probe, ready_path_of
 from plans.secrets import NONE, NodeSecrets
@@ -132,6 +133,7 @@ def server_environment(launch: Launch) -> dict[str, str]:
         "SGLANG_MAX_NEW_TOKENS_LIMIT": str(launch.output_cap),
         # The weights are there before it starts: it asks the hub nothing, and has no token.
         "HF_HUB_OFFLINE": "1",
+        **environment_of_half(launch.service),
     }
 
 
@@ -159,7 +161,7 @@ def launch_settings(
         "SGLANG_ADDRESS": service.address,
         "SGLANG_PORT": str(service.port),
         **(
-            {"SGLANG_SCHEDULER_PORT": str(scheduler_port(service))}
+            {one.variable: str(one.port) for one in inner_ports(service)}
             if service.network == "host"
             else {}
         ),

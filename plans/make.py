@@ -32,6 +32,7 @@ from plans.keys import hub_token_change, key_checks, same_user, unread
 from plans.locked import locked_image, locked_model, model_in
 from plans.meaning import meaning
 from plans.network import beside_the_firewall
+from plans.pairchecks import check_half
 from plans.places import place_findings
 from plans.plan import ChangeKind, NodePlan, ServicePlan
 from plans.reads import read_by_arguments
@@ -185,6 +186,7 @@ def _plan_service(service: Service, given: _Given, found: Findings) -> ServicePl
 
     _check_host_for(service, survey, state, found)
     check_closed(service, wishes, survey, state, found)
+    check_half(service, wishes, found)
     found.cautions += storage_cautions(survey, wishes, service, decision.release)
     server = _check_wishes_for(service, decision, lock, survey, found)
     image, environment = None, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from plans.pair import asked_alone
 from plans.wishes import Service
 from releases.table import get_release, ready_path
 
@@ -38,6 +39,7 @@ def probes(service: Service) -> tuple[Probe, ...]:
                 "model": name,
                 "max_tokens": MAX_TOKENS,
                 "temperature": 0.7,
+                **asked_alone(service),
             }
             question = "Say hello in one short sentence."
             return (

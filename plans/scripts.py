@@ -16,10 +16,12 @@ from plans.canary import CANARY_LIMIT, uses_cuda
 from plans.deployment import PROBE_FILES, TEMPLATES, PlannedFile, container_paths, render
 from plans.goingback import Back
 from plans.onnode import REFUSAL_MARK, base64_lines
+from plans.pair import half_of
 from plans.places import LEAST_FREE, LEAST_INODES
 from plans.plan import ServicePlan
 from plans.probe import probes, ready_path_of
 from plans.secrets import SecretFile
+from plans.verification import PAIR_LIMIT_S
 from plans.wishes import Service
 
 
@@ -291,6 +293,8 @@ def verify(service: Service, release: str, number: int) -> str:
         tries=[]
         if service.follows
         else [(one.path, file) for one, file in zip(probes(service), PROBE_FILES, strict=False)],
+        half=half_of(service),
+        pair_limit=PAIR_LIMIT_S,
         http=_text("http.sh"),
         generation=_text("generation.sh"),
     )

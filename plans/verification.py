@@ -8,9 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from plans.pair import half_of
 from plans.wishes import Service
 from releases.log_lines import Finding, scan
 from releases.table import get_release
+
+PAIR_LIMIT_S = 60
+"""Seconds within which the other half is found, and a pair behind the door generates."""
 
 ENDED_AT_ONCE = "the answer has no text: it ended with its first token"
 """What a sampled answer may do now and then, and is wrong where it does it every time."""
@@ -62,7 +66,7 @@ def judge(lines: Iterable[str], service: Service, release: str) -> Verdict:
     version = "".join(parts.get("version", [])).removeprefix('"version":').strip('"')
     return Verdict(
         ok=problem is None,
-        sentence=problem or _good(service),
+        sentence=problem or _good(service, parts),
         answer=answer,
         milliseconds=int(milliseconds) if re.fullmatch("[0-9]{1,12}", milliseconds) else None,
         version=version or None,
@@ -74,7 +78,13 @@ def judge(lines: Iterable[str], service: Service, release: str) -> Verdict:
     )
 
 
-def _good(service: Service) -> str:
+def _good(service: Service, parts: Mapping[str, list[str]]) -> str:
+    if half := half_of(service):
+        pair = parts.get("pair")
+        behind = "" if pair is None else "; behind the door "
+        if pair is not None:
+            behind += "a pair generates" if pair == ["answers"] else "its other half is not there"
+        return f"ready, and it generates alone, as a {half} half{behind}"
     if service.follows:
         return f"ready, as rank {service.rank} of {len(service.nodes)} for {service.nodes[0]}"
     return "ready, and it generates"
@@ -114,6 +124,11 @@ def _problem(parts: Mapping[str, list[str]], service: Service) -> tuple[str | No
     problem, text = read_answer(body, service)
     if problem:
         return problem, text
+    if parts.get("pair") in (["fails"], ["tried"]):
+        return (
+            f"it answers alone, and behind the door no prefill/decode pair generates within "
+            f"{PAIR_LIMIT_S} s: journalctl -u sglang-door"
+        ), text
     return _restarted(before, after), text
 
 

@@ -12,6 +12,9 @@ its endpoints; changes its servers for whoever has the key; knows no Retry-After
 server that was down when it was named. So its keys are made here at each start, go to it over a
 pipe, and nobody else has them; and which servers it has is seen to here, twice a second.
 
+Where the servers are halves of prefill/decode pairs, each says itself which one it is, and the router
+gives every request to two. That a pair generates is tried whenever other servers are in rotation.
+
 RUNTIME/state says in lines of text what holds now. A file OUT/NAME, which root makes, takes a server
 out of rotation until it is gone; its first word says why. `away SECONDS` is of a run that lets it back
 itself; where that run was cut, the server is back once it has answered for so long, and where no
@@ -42,6 +45,9 @@ DRAIN_S = 600  # of requests in flight when this process stops
 NEVER_AWAY_S = 120  # more, of a server that was never seen to be away: its stop may be to come
 MOST_BYTES = 512 * 1024 * 1024  # of a request: what sglang-router takes itself
 MOST_OF_LINE = 8 * 1024 * 1024  # of one word of the keeper's
+PROOF_S = 30  # for an answer of a pair that is tried: halves that do not meet say nothing
+PROOF_AGAIN_S = 5
+PROOF_TOKENS = 8
 BEGIN_S = 12  # for the servers that answer to be in rotation, before clients are taken
 
 ASKED = {
@@ -93,9 +99,10 @@ def free_ports(count):
 class Router:
     """The child, and what is asked of it."""
 
-    def __init__(self, session, policy):
+    def __init__(self, session, policy, pairs):
         self.session = session
         self.policy = policy
+        self.pairs = pairs
         self.key, self.admin = secrets.token_hex(32), secrets.token_hex(32)
         self.base = ""
         self.process = None
@@ -104,6 +111,8 @@ class Router:
         port, metrics = free_ports(2)
         words = [f"--host={LOOPBACK}", f"--port={port}", f"--policy={self.policy}"]
         words += [f"--prometheus-host={LOOPBACK}", f"--prometheus-port={metrics}"]
+        if self.pairs:
+            words.append("--pd-disaggregation")
         self.base = f"http://{LOOPBACK}:{port}"
         self.process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -145,6 +154,24 @@ class Router:
             one["url"].rstrip("/"): (one["id"], one["is_healthy"])
             for one in json.loads(answer[1])["workers"]
         }
+
+    async def generate(self):
+        """Have its servers generate; return None where they do, or what came instead."""
+        wanted = {"max_new_tokens": PROOF_TOKENS, "temperature": 0, "ignore_eos": True}
+        try:
+            async with self.session.post(
+                f"{self.base}/generate",
+                json={"text": "The capital of France is", "sampling_params": wanted},
+                headers={"Authorization": f"Bearer {self.key}"},
+                timeout=ClientTimeout(total=PROOF_S),
+            ) as answer:
+                text = await answer.text()
+            if answer.status != 200:
+                return f"status {answer.status}: {text[:300]}"
+            tokens = json.loads(text)["meta_info"]["completion_tokens"]
+            return None if tokens == PROOF_TOKENS else f"{tokens} tokens of {PROOF_TOKENS}"
+        except (TimeoutError, OSError, ClientError, ValueError, KeyError, TypeError) as problem:
+            return f"{type(problem).__name__}: {problem}"
 
 
 # --- the servers
@@ -191,6 +218,17 @@ class Servers:
         self.some = asyncio.Event()
         self.written = None
         self.away = {}  # by name
+        self.halves = {}  # by name, where they are those of pairs: prefill or decode
+        self.pair = "nobody"  # whether a pair `answers`, `fails`, or is `tried`
+        self.tried = None  # the servers in rotation when it was
+        self.proof = None
+
+    def serve(self):
+        """Say whether a request can be answered: by one in rotation, or by one half of each kind."""
+        there = [name for name, state in self.states.items() if state == "in"]
+        if not self.router.pairs:
+            return bool(there)
+        return {self.halves.get(name) for name in there} >= {"prefill", "decode"}
 
     async def begin(self):
         """Wait until all servers that answer are in rotation, or for as long as clients may."""
@@ -233,7 +271,7 @@ class Servers:
         said = await asyncio.gather(*(self.answers(self.wanted[name]) for name in asked))
         answers = dict(zip(asked, said, strict=True))
         for name, one in self.away.items():
-            one.see(answers.get(name), "in" not in self.states.values())
+            one.see(answers.get(name), not self.serve())
             if one.is_over:
                 del out[name]
         for name, url in self.wanted.items():
@@ -246,13 +284,63 @@ class Servers:
                 self.set(name, "in" if there[1] else "down")
             else:
                 if answers.get(name):
-                    await self.router.ask("POST", "/workers", json={"url": url})
+                    await self.let_in(name, url)
                 self.set(name, "down")
-        if "in" in self.states.values():
+        if self.serve():
             self.some.set()
         else:
             self.some.clear()
+        if self.router.pairs:
+            self.try_pair()
         self.write()
+
+    async def let_in(self, name, url):
+        told = {"url": url}
+        if self.router.pairs:
+            half = await self.half_at(url)
+            if half is None:
+                if self.halves.get(name, "") is not None:
+                    say(f"{name} answers, and is no half of a prefill/decode pair")
+                self.halves[name] = None
+                return
+            told |= half
+            self.halves[name] = half["worker_type"]
+        await self.router.ask("POST", "/workers", json=told)
+
+    async def half_at(self, url):
+        """Return what the router is to know of a half, as that says it itself; None of another server."""
+        try:
+            async with self.session.get(f"{url}/server_info", timeout=short()) as answer:
+                said = await answer.json()
+            half = said["disaggregation_mode"]
+            if half == "prefill":
+                port = int(said["disaggregation_bootstrap_port"])
+                return {"worker_type": half, "bootstrap_port": port}
+            return {"worker_type": half} if half == "decode" else None
+        except (TimeoutError, OSError, ClientError, ValueError, KeyError, TypeError):
+            return None
+
+    def try_pair(self):
+        """Have a pair generate whenever other servers are in rotation: each half alone proves little."""
+        there = {name for name, state in self.states.items() if state == "in"}
+        if not self.serve():
+            self.tried, self.pair = None, "nobody"
+        elif there != self.tried:
+            self.tried, self.pair = there, "tried"
+            self.proof = asyncio.create_task(self.prove(there))  # kept: else it may be collected
+
+    async def prove(self, there):
+        while self.tried is there:
+            why = await self.router.generate()
+            if self.tried is not there:
+                return
+            said, self.pair = self.pair, "fails" if why else "answers"
+            if why is None:
+                say("a prefill/decode pair generates")
+                return
+            if said != self.pair:
+                say(f"no prefill/decode pair generates: {why}")
+            await asyncio.sleep(PROOF_AGAIN_S)
 
     def why_out(self, name):
         """Return "held" where somebody wants it out, "passing" where a restart does, "away" where
@@ -287,6 +375,7 @@ class Servers:
             return
         lines = [
             *self.told,
+            *([f"pair {self.pair}"] if self.router.pairs else []),
             *(f"server {name} {self.states[name]} {url}" for name, url in self.wanted.items()),
         ]
         text = "".join(f"{line}\n" for line in lines)
@@ -339,7 +428,7 @@ class Door:
     async def handle(self, request):
         path = request.rel_url.raw_path
         if path == "/health" and request.method in ("GET", "HEAD"):
-            there = list(self.servers.states.values()).count("in")
+            there = list(self.servers.states.values()).count("in") if self.servers.serve() else 0
             return web.json_response({"servers": there}, status=200 if there else 503)
         if not self.knows(request):
             told = {"WWW-Authenticate": "Bearer"}
@@ -585,7 +674,7 @@ async def main(path, runtime, out, listener, keeper):
     async with ClientSession(
         connector=connector, timeout=forever, auto_decompress=False, cookie_jar=DummyCookieJar()
     ) as session:
-        router = Router(session, settings["policy"])
+        router = Router(session, settings["policy"], settings.get("pd_disaggregation", False))
         servers = Servers([*fixed, *lines], settings, runtime, out, router, session)
         door = Door(settings, keys, servers, router, session)
         await router.start()

@@ -17,6 +17,18 @@ door_says() {
     done
 }
 
+# door_pair SECONDS: waits until a prefill/decode pair generates behind the door; prints what the door
+# says of it in the end: answers, tried, fails, or nobody where a half of a kind is not there.
+door_pair() {
+    left=$(($1 * 2))
+    until grep -q '^pair answers$' "$door_state" 2>/dev/null; do
+        left=$((left - 1))
+        [ "$left" -gt 0 ] || break
+        sleep 0.5
+    done
+    sed -n 's/^pair //p' "$door_state" 2>/dev/null
+}
+
 # door_leave NAME WHY: takes a server out of rotation; one that somebody holds out stays so. What a cut
 # run left behind, and the door does not heed any more, is written over.
 door_leave() {

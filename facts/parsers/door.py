@@ -15,7 +15,7 @@ PROPERTIES = {
     "StateChangeTimestamp": "state_since",
     "NeedDaemonReload": "need_daemon_reload",
 }
-SAID = ("settings", "keys", "pid", "certificate", "until")
+SAID = ("settings", "keys", "pid", "certificate", "until", "pair")
 
 
 def parse_door(sections: Sections) -> DoorState:

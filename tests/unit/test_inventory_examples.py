@@ -53,6 +53,7 @@ EXAMPLES = {
     "l4_pair.py": {"l4-pair.example.org": "l4-pair"},
     "dgx_spark.py": {"spark.example.org": "spark"},
     "h100x8.py": {"h100.example.org": "h100x8"},
+    "h100_pair.py": {"h100.example.org": "h100x8"},
     "h100_two_nodes.py": {"h100-a.example.org": "h100x8", "h100-b.example.org": "h100x8"},
     "fleet/site.py": {
         "l4-1.example.org": "l4",
@@ -93,7 +94,7 @@ def test_an_example_is_planned_for_the_nodes_that_it_speaks_of(name: str) -> Non
         plan = make_plan(survey, wishes, None, VERSION)
         assert plan.refusals == ()
         assert plan.decision == "image"
-        starts = {change.service for change in plan.changes if change.kind == "start"}
+        starts = {one.service for one in plan.changes if one.kind == "start" and one.service}
         assert starts == {service.name for service in wishes.services}
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .cache import make_once, run
+from .mooncake import mooncake
 from .sglang_cpu import HOME, environment, server
 from .trees import tree
 from .wheels import VERSIONS
@@ -92,11 +93,13 @@ def _at_home(source: Path) -> list[str]:
 def sglang(cache: Path, version: str) -> Image:
     """`lmsysorg/sglang:v<version>`: no entry point and `/bin/bash` as command, as the real one."""
     ground, home, own = tree(cache, "image"), environment(cache), server(cache, version)
+    moves = mooncake(cache)
     excluded = [f"--exclude={part}" for part in UNUSED]
     names = sorted(name for name in os.listdir(ground) if name not in NOT_OF_A_TREE)
     layers = (
         _layer(cache, "ground", ground, *names),
         _layer(cache, "environment", home, *excluded, *_at_home(home)),
+        _layer(cache, "mooncake", moves, *sorted(os.listdir(moves))),
         _layer(cache, f"sglang-{version}", own, *_at_home(own)),
     )
     env = {"PATH": f"{HOME}/bin:{PATH}", "SGLANG_USE_CPU_ENGINE": "1", "OMP_NUM_THREADS": "1"}

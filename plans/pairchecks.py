@@ -1,0 +1,94 @@
+"""Checks that a prefill/decode pair can work: each half on its node, and the door that serves both."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from plans.doorwish import Door, server_names
+from plans.findings import Findings
+from plans.pair import half_of
+from plans.refusals import Caution
+from plans.wishes import Service, Wishes
+
+CODE = "PREFILL_DECODE"
+
+
+def check_half(service: Service, wishes: Wishes, found: Findings) -> None:
+    """Refuse a half that could never work; nothing where a service answers alone."""
+    half = half_of(service)
+    if half is None:
+        return
+    if service.kind != "generate":
+        found.refuse(
+            CODE,
+            service.name,
+            f"{service.name} is a {half} half, and its kind is {service.kind}",
+            "a model that generates: nothing else has a cache to hand over",
+            f"leave disaggregation-mode out of arguments of {service.name}",
+        )
+    if service.network != "host":
+        found.refuse(
+            CODE,
+            service.name,
+            f"{service.name} is a {half} half in a network of its own container",
+            "the node's own network: the halves reach each other at ports that they choose "
+            "themselves, and over RDMA where it is",
+            f"network: 'host' in {service.name}",
+        )
+    if wishes.door is None:
+        found.cautions.append(
+            Caution(
+                CODE,
+                f"{service.name} is a {half} half and answers nobody alone: clients need a door with "
+                "pd_disaggregation, on this node or another of the inventory, or a sglang-router of "
+                "your own with --pd-disaggregation",
+                service.name,
+            )
+        )
+
+
+def check_door_of_pairs(door: Door, services: tuple[Service, ...], found: Findings) -> None:
+    """Refuse a door that gives requests to one server where two are needed, or the other way round."""
+    names = server_names(door, services)
+    local = [one for one in services if one.name in names]
+    others = [url for url in names.values() if url is not None]
+    for one in local:
+        half = half_of(one)
+        if half and not door.pd_disaggregation:
+            found.refuse(
+                CODE,
+                one.name,
+                f"{one.name} is a {half} half, and the door gives each request to one server",
+                "a door that gives each to a prefill and a decode half",
+                "pd_disaggregation: True under door",
+            )
+        elif not half and door.pd_disaggregation:
+            found.refuse(
+                CODE,
+                one.name,
+                f"{one.name} answers alone, and the door gives each request to two halves",
+                "halves alone as servers of such a door",
+                "leave it out of servers under door, or write arguments "
+                f"{{'disaggregation-mode': 'prefill'}} or 'decode' in {one.name}",
+            )
+        elif half and others and ipaddress.ip_address(one.address).is_loopback:
+            found.refuse(
+                CODE,
+                one.name,
+                f"{one.name} is a {half} half on {one.address}, and the door has servers of other "
+                "nodes",
+                "an address at which its other halves reach it",
+                f"address: '10.0.0.8' in {one.name}, as this node has it on the network between them",
+            )
+    if door.pd_disaggregation and not others:
+        halves = {half_of(one) for one in local}
+        for half in ("prefill", "decode"):
+            if half not in halves:
+                found.refuse(
+                    CODE,
+                    None,
+                    f"the door's servers are {', '.join(names)}: none is a {half} half",
+                    "a prefill and a decode half at the least",
+                    f"a service with arguments {{'disaggregation-mode': '{half}'}}, or servers under "
+                    "door with the address of one on another node",
+                )
