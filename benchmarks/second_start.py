@@ -104,6 +104,8 @@ def main() -> None:
                 "wheel_lock": str(mirror.locks["0.5.23"]),
             }
             site = Site(Path(folder), [node], data)
+            # With a lock for CUDA the toolkit sees to it; the lock for the CPU needs none but here.
+            node.run("apt-get update -qq && apt-get install -qq -y --no-install-recommends g++")
             assert site.tool("apply", timeout=1800).code == 0
             place_model(node)
             served["model"] = COMPILES
