@@ -74,6 +74,8 @@ def start(node: Node, *, empty: bool) -> float:
     if empty:
         # The build's directory stays: it is the service's, and its home in it.
         node.run(f"cd $(readlink -f {CURRENT}/cache) && find . -mindepth 1 ! -path ./home -delete")
+    # So many starts by hand in a row are more than systemd lets a unit have.
+    node.run(f"systemctl reset-failed {UNIT} 2>/dev/null || :")
     began = time.monotonic()
     node.run(f"systemctl start --no-block {UNIT}")
     node.run("sh -s", text=ASK, timeout=1200)
