@@ -32,7 +32,7 @@ from plans.keys import hub_token_change, key_checks, same_user, unread
 from plans.locked import locked_image, locked_model, model_in
 from plans.meaning import meaning
 from plans.network import beside_the_firewall
-from plans.pairchecks import check_half
+from plans.pairchecks import check_half, check_transfer
 from plans.places import place_findings
 from plans.plan import ChangeKind, NodePlan, ServicePlan
 from plans.reads import read_by_arguments
@@ -192,6 +192,8 @@ def _plan_service(service: Service, given: _Given, found: Findings) -> ServicePl
     image, environment = None, None
     if decision.runtime == "wheel":
         environment = planned_environment(service, wishes, decision, lock, survey, found)
+        if environment is not None:
+            check_transfer(service, environment.requirements, found)
     else:
         image = locked_image(service, wishes, decision, lock, survey, found, given.bundle)
     model = locked_model(service, lock, found)

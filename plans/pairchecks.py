@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 
 from plans.doorwish import Door, server_names
 from plans.findings import Findings
+from plans.network import argument
 from plans.pair import half_of
 from plans.refusals import Caution
 from plans.wishes import Service, Wishes
 
 CODE = "PREFILL_DECODE"
+
+TRANSFERS = {"mooncake": "mooncake-transfer-engine", "nixl": "nixl"}
+"""Packages that hand over the cache, by ``disaggregation-transfer-backend`` (``mooncake`` unless it is
+given): SGLang's images hold them, and none of its requirements names one (METADATA of 0.5.23)."""
 
 
 def check_half(service: Service, wishes: Wishes, found: Findings) -> None:
@@ -44,6 +50,25 @@ def check_half(service: Service, wishes: Wishes, found: Findings) -> None:
                 "your own with --pd-disaggregation",
                 service.name,
             )
+        )
+
+
+def check_transfer(service: Service, requirements: str, found: Findings) -> None:
+    """Refuse a half whose lock of packages lacks what hands over the cache: it would end at its start.
+
+    ``requirements``: the lock's text, of lines such as ``nixl==1.0.0``.
+    """
+    backend = str(argument(service, "disaggregation-transfer-backend") or "mooncake")
+    package = TRANSFERS.get(backend)
+    if half_of(service) is None or package is None:
+        return
+    if re.search(rf"^{package}[a-z0-9-]*==", requirements, re.MULTILINE) is None:
+        found.refuse(
+            CODE,
+            service.name,
+            f"{service.name} hands its cache over by {backend}, and the lock of packages has no {package}",
+            f"{package}, which SGLang's images hold and its packages do not ask for",
+            f"runtime: 'image' in {service.name}, or a wheel_lock of yours that has it",
         )
 
 

@@ -15,9 +15,11 @@ from facts.parsing import parse_survey
 from facts.records import DoorServer
 from plans.door import switch
 from plans.doorline import door_line
+from plans.findings import Findings
 from plans.launch import TEMPLATES
 from plans.make import make_plan
 from plans.pair import BOOTSTRAP_PORT, bootstrap_port, half_of
+from plans.pairchecks import check_transfer
 from plans.probe import probes
 from plans.proving import tries
 from plans.refusals import Refusal
@@ -26,6 +28,7 @@ from plans.verification import judge
 from tests.unit.deployments import CAP, VERSION, codes, fresh, lock, plan
 from tests.unit.doorplans import bare, of_door, stands
 from tests.unit.surveys import wishes
+from tests.unit.wheels import wheel_plan
 
 PREFILL: dict[str, Any] = CAP | {"name": "one", "port": 30000, "network": "host", "gpus": [0]}
 SHARE = {"mem-fraction-static": 0.4}
@@ -121,6 +124,32 @@ def test_a_pair_that_could_not_work_is_refused(
 ) -> None:
     sentences = [f"{one.seen}" for one in refused(pair(first, door=door))]
     assert any(said in one for one in sentences), sentences
+
+
+@pytest.mark.parametrize(
+    ("arguments", "requirements", "said"),
+    [
+        ({}, "sglang==0.5.23 \\\n", "has no mooncake-transfer-engine"),
+        ({}, "sglang==0.5.23 \\\nmooncake-transfer-engine-cuda13==0.3.13 \\\n", None),
+        ({"disaggregation-transfer-backend": "nixl"}, "sglang==0.5.23 \\\n", "has no nixl"),
+        ({"disaggregation-transfer-backend": "nixl"}, "nixl==1.0.0 \\\n", None),
+        ({"disaggregation-transfer-backend": "mori"}, "sglang==0.5.23 \\\n", None),
+        ({"disaggregation-mode": "null"}, "sglang==0.5.23 \\\n", None),
+    ],
+)
+def test_packages_without_what_hands_over_the_cache_are_refused(
+    arguments: dict[str, Any], requirements: str, said: str | None
+) -> None:
+    found = Findings()
+    service = half(arguments=PREFILL["arguments"] | arguments)
+    check_transfer(service, requirements, found)
+    assert [said in one.seen for one in found.refusals if said] == ([True] if said else [])
+    assert len(found.refusals) == bool(said)
+
+
+def test_a_half_from_the_locked_packages_alone_is_refused() -> None:
+    made = wheel_plan(wanted=wishes(PREFILL))
+    assert any("has no mooncake-transfer-engine" in one.seen for one in refused(made))
 
 
 def test_halves_that_others_reach_may_be_on_several_nodes() -> None:
