@@ -179,6 +179,8 @@ def test_one_that_was_not_taken_out_is_not_waited_for(tmp_path: Path) -> None:
 class Router:
     """The router's list of servers, and nothing else of it."""
 
+    pairs = False
+
     def __init__(self) -> None:
         self.there: dict[str, tuple[str, bool]] = {URL: ("1", True), OTHER: ("2", True)}
 
