@@ -96,7 +96,7 @@ def check_door_of_pairs(door: Door, services: tuple[Service, ...], found: Findin
                 "leave it out of servers under door, or write arguments "
                 f"{{'disaggregation-mode': 'prefill'}} or 'decode' in {one.name}",
             )
-        elif half and others and ipaddress.ip_address(one.address).is_loopback:
+        elif half and others and not _is_one(one.address):
             found.refuse(
                 CODE,
                 one.name,
@@ -117,3 +117,10 @@ def check_door_of_pairs(door: Door, services: tuple[Service, ...], found: Findin
                     f"a service with arguments {{'disaggregation-mode': '{half}'}}, or servers under "
                     "door with the address of one on another node",
                 )
+
+
+def _is_one(address: str) -> bool:
+    """Say whether other nodes reach a server by this address: not loopback, and not all of a node's,
+    which the door of that node would know as loopback."""
+    found = ipaddress.ip_address(address)
+    return not (found.is_loopback or found.is_unspecified)

@@ -117,6 +117,11 @@ def test_one_without_a_door_is_planned_and_warned_of() -> None:
         ({"arguments": SHARE}, {}, "one answers alone, and the door gives each request to two"),
         ({}, {"servers": ["one"]}, "none is a decode half"),
         ({}, {"servers": ["one", "http://10.0.0.2:30000"]}, "servers of other nodes"),
+        (
+            {"address": "0.0.0.0"},
+            {"servers": ["one", "http://10.0.0.2:30000"]},
+            "servers of other nodes",
+        ),
     ],
 )
 def test_a_pair_that_could_not_work_is_refused(
