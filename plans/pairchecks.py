@@ -96,7 +96,7 @@ def check_door_of_pairs(door: Door, services: tuple[Service, ...], found: Findin
                 "leave it out of servers under door, or write arguments "
                 f"{{'disaggregation-mode': 'prefill'}} or 'decode' in {one.name}",
             )
-        elif half and others and not _is_one(one.address):
+        elif half and others and not _others_reach(one.address):
             found.refuse(
                 CODE,
                 one.name,
@@ -119,7 +119,7 @@ def check_door_of_pairs(door: Door, services: tuple[Service, ...], found: Findin
                 )
 
 
-def _is_one(address: str) -> bool:
+def _others_reach(address: str) -> bool:
     """Say whether other nodes reach a server by this address: not loopback, and not all of a node's,
     which the door of that node would know as loopback."""
     found = ipaddress.ip_address(address)

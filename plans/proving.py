@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from plans.network import argument
 from plans.pair import asked_alone, half_of
 from plans.probe import MAX_TOKENS, Probe, probes
 from plans.verification import ENDED_AT_ONCE, answer_of, parts_of, properties_of, read_answer
@@ -61,7 +62,7 @@ def tries(service: Service) -> tuple[Try, ...]:
     ]
     if half_of(service):
         return tuple(found)  # a grammar starts from the first token, which only its other half has
-    if _given(service, "grammar-backend") != "none":
+    if argument(service, "grammar-backend") != "none":
         schema = {
             "type": "object",
             "properties": {"answer": {"type": "string", "enum": list(CHOICES)}},
@@ -70,7 +71,7 @@ def tries(service: Service) -> tuple[Try, ...]:
         }
         wanted = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
         found.append(_try(service, "schema", {"response_format": wanted}))
-    if _given(service, "tool-call-parser") is not None:
+    if argument(service, "tool-call-parser") is not None:
         parameters = {
             "type": "object",
             "properties": {"answer": {"type": "string", "enum": list(CHOICES)}},
@@ -80,13 +81,6 @@ def tries(service: Service) -> tuple[Try, ...]:
         asked = {"tools": [{"type": "function", "function": tool}], "tool_choice": "required"}
         found.append(_try(service, "tool", asked))
     return tuple(found)
-
-
-def _given(service: Service, name: str) -> Any:
-    for key, value in service.arguments.items():
-        if key.lstrip("-").replace("_", "-") == name:
-            return value
-    return None
 
 
 def _try(service: Service, name: str, more: Mapping[str, Any], *, cancels: bool = False) -> Try:
